@@ -1,0 +1,134 @@
+// Package accounts opens, reads, lists, freezes and closes the holders of
+// balances, and reads their statements. It never writes a balance: that is
+// package transfer's. Start reading at [Service].
+package accounts
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/shopspring/decimal"
+
+	"github.com/rowlock/ledger/internal/idempotency"
+	"github.com/rowlock/ledger/internal/invalid"
+	"github.com/rowlock/ledger/internal/money"
+)
+
+// Kinds of account.
+const (
+	Customer = "customer"
+	External = "external" // the outside of the ledger, one a currency
+)
+
+// Statuses of an account.
+const (
+	Open   = "open"
+	Frozen = "frozen" // no debits, no credits
+	Closed = "closed" // for good, with a zero balance
+)
+
+// An Account holds a balance in one currency; a credit raises it.
+type Account struct {
+	ID         uuid.UUID
+	Kind       string
+	Currency   string
+	Name       string
+	Status     string
+	Balance    decimal.Decimal  // major units
+	MinBalance *decimal.Decimal // nil: no limit, as the external accounts have
+	Version    int64            // counts the entries
+	Metadata   map[string]string
+	CreatedAt  time.Time
+}
+
+// An Entry is one side of a transfer, as the statement of its account shows it.
+type Entry struct {
+	AccountID      uuid.UUID
+	Version        int64 // its place in the statement: 1, 2, 3, without gaps
+	Direction      string
+	Amount         decimal.Decimal
+	BalanceAfter   decimal.Decimal
+	TransferID     uuid.UUID
+	OtherAccountID uuid.UUID
+	Currency       string
+	CreatedAt      time.Time
+}
+
+// ExternalID is the id of the external account of a currency. It is fixed, so
+// that nobody has to look it up, and sorts after every other id, so that the
+// hottest rows are locked last. Version 8, by RFC 9562.
+func ExternalID(currency string) uuid.UUID {
+	return uuid.MustParse(fmt.Sprintf("ffffffff-ffff-8fff-bfff-%x000000", currency))
+}
+
+// IsExternal reports whether id is in the range that is kept for the external
+// accounts: no other account may have an id there.
+func IsExternal(id uuid.UUID) bool {
+	return id[0] == 0xff && id[1] == 0xff && id[2] == 0xff && id[3] == 0xff
+}
+
+// An Opening asks for a new account.
+type Opening struct {
+	ID         uuid.UUID // uuid.Nil: the ledger chooses one
+	Currency   string
+	Name       string
+	MinBalance decimal.Decimal // zero or negative, which is an overdraft
+	Metadata   map[string]string
+	Key        *idempotency.Key // nil: every call opens another account
+}
+
+// Validate returns an [*invalid.Error] with all that is wrong with o, or nil.
+func (o Opening) Validate() error {
+	var c invalid.Check
+	if IsExternal(o.ID) {
+		c.Add("id", "must not begin with ffffffff: these ids are the external accounts'")
+	}
+	if !money.IsCurrency(o.Currency) {
+		c.Add("currency", "must be an ISO 4217 code in capitals, like USD")
+	} else if err := money.CheckRange(o.MinBalance, o.Currency); err != nil {
+		c.Add("min_balance", "%v", err)
+	}
+	if o.MinBalance.Sign() > 0 {
+		c.Add("min_balance", "must be zero or negative")
+	}
+	c.Text("name", o.Name, invalid.MaxName)
+	c.Metadata("metadata", o.Metadata)
+	if o.Key != nil {
+		o.Key.Check(&c)
+	}
+	return c.Err()
+}
+
+func (o Opening) fingerprint() idempotency.Fingerprint {
+	id := "" // an id of our choice is not part of what was asked for
+	if o.ID != uuid.Nil {
+		id = o.ID.String()
+	}
+	return idempotency.Sum("POST /v1/accounts",
+		id, o.Currency, o.Name, money.Format(o.MinBalance, o.Currency), idempotency.SumMap(o.Metadata))
+}
+
+// A Filter selects accounts, in the order of their ids.
+type Filter struct {
+	Currency string    // "": any
+	Status   string    // "": any
+	After    uuid.UUID // uuid.Nil: from the first
+	Limit    int       // how many at most
+}
+
+// A Page selects entries of a statement.
+type Page struct {
+	Descending bool
+	After      int64 // the version that was seen last; 0: from the start
+	Limit      int
+}
+
+// CheckStatus notes a fault unless status is one.
+func CheckStatus(c *invalid.Check, status string) {
+	if all := []string{Open, Frozen, Closed}; !slices.Contains(all, status) {
+		c.Add("status", "must be one of %s", strings.Join(all, ", "))
+	}
+}

@@ -1,0 +1,131 @@
+package accounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// The customer's account is inserted before the external one: ids rise, as in
+// every other place that holds more than one account.
+const insertAccountSQL = `
+	INSERT INTO accounts (id, currency, name, min_balance, metadata)
+	VALUES ($1, $2, $3, $4, $5)
+	ON CONFLICT (id) DO NOTHING
+	RETURNING id, kind, currency, name, status, balance, min_balance, version, metadata, created_at`
+
+const insertExternalSQL = `
+	INSERT INTO accounts (id, kind, currency, name, min_balance)
+	VALUES ($1, 'external', $2, 'external ' || $2, NULL)
+	ON CONFLICT (id) DO NOTHING`
+
+// queueInsert queues the insertion of an account and, where there is none yet,
+// of its currency's external account. It sets result when the batch has run.
+func queueInsert(b *pgx.Batch, id uuid.UUID, o Opening, result *opened) {
+	metadata := o.Metadata
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	b.Queue(insertAccountSQL, id, o.Currency, o.Name, o.MinBalance, metadata).Query(func(rows pgx.Rows) error {
+		account, err := pgx.CollectExactlyOneRow(rows, scanAccount)
+		if errors.Is(err, pgx.ErrNoRows) {
+			result.Exists = true
+			return nil
+		}
+		result.Account = account
+		return err
+	})
+	b.Queue(insertExternalSQL, ExternalID(o.Currency), o.Currency)
+}
+
+func scanAccount(row pgx.CollectableRow) (a Account, err error) {
+	err = row.Scan(&a.ID, &a.Kind, &a.Currency, &a.Name, &a.Status,
+		&a.Balance, &a.MinBalance, &a.Version, &a.Metadata, &a.CreatedAt)
+	a.CreatedAt = a.CreatedAt.UTC()
+	return a, err
+}
+
+const selectAccountSQL = `
+	SELECT id, kind, currency, name, status, balance, min_balance, version, metadata, created_at
+	  FROM accounts
+	 WHERE id = $1`
+
+// selectAccount reads one account; lock is "" or " FOR UPDATE".
+func selectAccount(ctx context.Context, tx pgx.Tx, id uuid.UUID, lock string) (Account, error) {
+	rows, _ := tx.Query(ctx, selectAccountSQL+lock, id)
+	account, err := pgx.CollectExactlyOneRow(rows, scanAccount)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Account{}, ErrNotFound
+	}
+	if err != nil {
+		return Account{}, fmt.Errorf("select account: %w", err)
+	}
+	return account, nil
+}
+
+const selectAccountsSQL = `
+	SELECT id, kind, currency, name, status, balance, min_balance, version, metadata, created_at
+	  FROM accounts
+	 WHERE id > $1
+	   AND ($2 = '' OR currency = $2)
+	   AND ($3 = '' OR status = $3)
+	 ORDER BY id
+	 LIMIT $4`
+
+func selectAccounts(ctx context.Context, tx pgx.Tx, f Filter) ([]Account, error) {
+	rows, _ := tx.Query(ctx, selectAccountsSQL, f.After, f.Currency, f.Status, f.Limit)
+	accounts, err := pgx.CollectRows(rows, scanAccount)
+	if err != nil {
+		return nil, fmt.Errorf("select accounts: %w", err)
+	}
+	return accounts, nil
+}
+
+const selectEntriesSQL = `
+	SELECT account_id, version, direction, amount, balance_after, transfer_id, other_account_id, currency, created_at
+	  FROM entries
+	 WHERE account_id = $1
+	   AND version > $2
+	 ORDER BY version
+	 LIMIT $3`
+
+const selectEntriesDescendingSQL = `
+	SELECT account_id, version, direction, amount, balance_after, transfer_id, other_account_id, currency, created_at
+	  FROM entries
+	 WHERE account_id = $1
+	   AND ($2 = 0 OR version < $2)
+	 ORDER BY version DESC
+	 LIMIT $3`
+
+func selectEntries(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Page) ([]Entry, error) {
+	sql := selectEntriesSQL
+	if p.Descending {
+		sql = selectEntriesDescendingSQL
+	}
+	rows, _ := tx.Query(ctx, sql, id, p.After, p.Limit)
+	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Entry, err error) {
+		err = row.Scan(&e.AccountID, &e.Version, &e.Direction, &e.Amount, &e.BalanceAfter,
+			&e.TransferID, &e.OtherAccountID, &e.Currency, &e.CreatedAt)
+		e.CreatedAt = e.CreatedAt.UTC()
+		return e, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("select entries: %w", err)
+	}
+	return entries, nil
+}
+
+const updateStatusSQL = `
+	UPDATE accounts
+	   SET status = $2
+	 WHERE id = $1`
+
+func updateStatus(ctx context.Context, tx pgx.Tx, id uuid.UUID, status string) error {
+	if _, err := tx.Exec(ctx, updateStatusSQL, id, status); err != nil {
+		return fmt.Errorf("update status: %w", err)
+	}
+	return nil
+}

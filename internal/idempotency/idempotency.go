@@ -1,0 +1,187 @@
+// Package idempotency makes a key take effect once. A key is claimed inside
+// the transaction of its effect: either both exist or neither does, so there
+// is no state in between to clean up. Start reading at [QueueClaims].
+package idempotency
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/rowlock/ledger/internal/invalid"
+	"github.com/rowlock/ledger/internal/retry"
+)
+
+// ErrKeyReused says that the key was first used for something else. Nothing
+// was done.
+var ErrKeyReused = errors.New("the idempotency key was first used for something else")
+
+// A Key is a client's name for one intended effect. Keys of different
+// principals are different keys.
+type Key struct {
+	Principal string // who names it; "" where callers are not told apart
+	Value     string // 1 to 255 printable ASCII characters
+}
+
+// Check notes a fault of k, under the name of the header that carries it.
+func (k Key) Check(c *invalid.Check) {
+	printable := !strings.ContainsFunc(k.Value, func(r rune) bool { return r < ' ' || r > '~' })
+	if len(k.Value) < 1 || len(k.Value) > 255 || !printable {
+		c.Add("Idempotency-Key", "must be 1 to 255 printable ASCII characters")
+	}
+}
+
+// A Fingerprint tells one meaning of a key from another.
+type Fingerprint [sha256.Size]byte
+
+// Sum is the fingerprint of a route and of what was asked for there, in its
+// validated and canonical form: two spellings of one request are one meaning.
+func Sum(route string, fields ...string) Fingerprint {
+	hash := sha256.New()
+	for _, s := range append([]string{route}, fields...) {
+		hash.Write(binary.AppendUvarint(nil, uint64(len(s)))) // so that no two lists run together
+		hash.Write([]byte(s))
+	}
+	return Fingerprint(hash.Sum(nil))
+}
+
+// SumMap is the canonical form of a map as a field of [Sum].
+func SumMap(m map[string]string) string {
+	fields := make([]string, 0, 2*len(m))
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		fields = append(fields, key, m[key])
+	}
+	sum := Sum("", fields...)
+	return string(sum[:])
+}
+
+// A Claim ties a key to the effect that it names, which is known by an id that
+// was chosen before the first attempt.
+type Claim struct {
+	Key         Key
+	Fingerprint Fingerprint
+	ResourceID  uuid.UUID
+
+	// Won is set when the batch has run: the key is this transaction's.
+	// Otherwise it was taken before, and [Recall] says for what.
+	Won bool
+}
+
+// An Outcome is what a key was used for.
+type Outcome struct {
+	ResourceID uuid.UUID
+	Refusal    []byte // JSON; nil for a success
+	Answer     []byte // JSON; nil where the resource's row is the answer
+}
+
+// A key that another transaction has inserted and not yet committed makes this
+// wait for that transaction: equal requests take turns here.
+const insertKeySQL = `
+	INSERT INTO idempotency_keys (principal, key, fingerprint, resource_id)
+	VALUES ($1, $2, $3, $4)
+	ON CONFLICT (principal, key) DO NOTHING`
+
+// QueueClaims queues the claiming of keys, in the order of their bytes, which
+// is the order of their locks everywhere.
+func QueueClaims(b *pgx.Batch, claims []*Claim) {
+	slices.SortFunc(claims, func(a, b *Claim) int {
+		return cmp.Or(strings.Compare(a.Key.Principal, b.Key.Principal), strings.Compare(a.Key.Value, b.Key.Value))
+	})
+	for _, c := range claims {
+		b.Queue(insertKeySQL, c.Key.Principal, c.Key.Value, c.Fingerprint[:], c.ResourceID).Exec(func(tag pgconn.CommandTag) error {
+			c.Won = tag.RowsAffected() == 1
+			return nil
+		})
+	}
+}
+
+// FOR UPDATE, though nothing is written: the lock makes this transaction write,
+// and so its commit waits for what the first answer's commit waited for. A
+// commit whose wait for a standby was cancelled is visible here already, and a
+// replay that merely read it could be acknowledged and lost at a failover.
+const lockKeySQL = `
+	SELECT fingerprint, resource_id, refusal, answer
+	  FROM idempotency_keys
+	 WHERE principal = $1
+	   AND key = $2
+	   FOR UPDATE`
+
+// Recall returns what the key of a claim that was not won was used for. The
+// error is [ErrKeyReused] where that was something else, and matches
+// [retry.ErrConflict] where the key has expired in between.
+func Recall(ctx context.Context, tx pgx.Tx, c *Claim) (Outcome, error) {
+	var o Outcome
+	var fingerprint []byte
+	err := tx.QueryRow(ctx, lockKeySQL, c.Key.Principal, c.Key.Value).Scan(&fingerprint, &o.ResourceID, &o.Refusal, &o.Answer)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return o, fmt.Errorf("%w: the idempotency key has just expired", retry.ErrConflict)
+	}
+	if err != nil {
+		return o, fmt.Errorf("lock idempotency key: %w", err)
+	}
+	if Fingerprint(fingerprint) != c.Fingerprint {
+		return o, ErrKeyReused
+	}
+	return o, nil
+}
+
+const updateRefusalSQL = `
+	UPDATE idempotency_keys
+	   SET refusal = $3
+	 WHERE principal = $1
+	   AND key = $2`
+
+// QueueRefusal queues the storing of a refusal, as JSON, under a claimed key.
+func QueueRefusal(b *pgx.Batch, k Key, refusal []byte) {
+	b.Queue(updateRefusalSQL, k.Principal, k.Value, refusal)
+}
+
+const updateAnswerSQL = `
+	UPDATE idempotency_keys
+	   SET answer = $3
+	 WHERE principal = $1
+	   AND key = $2`
+
+// QueueAnswer queues the storing of an answer, as JSON, whose resource may
+// change later.
+func QueueAnswer(b *pgx.Batch, k Key, answer []byte) {
+	b.Queue(updateAnswerSQL, k.Principal, k.Value, answer)
+}
+
+// SKIP LOCKED: a key that is being replayed is left for the next bite.
+const deleteExpiredKeysSQL = `
+	WITH expired AS MATERIALIZED (
+	  SELECT principal, key
+	    FROM idempotency_keys
+	   WHERE created_at < clock_timestamp() - $1::interval
+	   ORDER BY created_at
+	   LIMIT $2
+	     FOR UPDATE SKIP LOCKED
+	)
+	DELETE FROM idempotency_keys k
+	 USING expired e
+	 WHERE k.principal = e.principal
+	   AND k.key = e.key`
+
+// Sweep frees up to limit keys that are older than ttl by the database's clock,
+// and returns how many it freed.
+func Sweep(ctx context.Context, db retry.Beginner, policy retry.Policy, ttl time.Duration, limit int) (int64, error) {
+	return retry.Tx(ctx, db, pgx.TxOptions{}, policy, func(ctx context.Context, tx pgx.Tx) (int64, error) {
+		tag, err := tx.Exec(ctx, deleteExpiredKeysSQL, ttl, limit)
+		if err != nil {
+			return 0, fmt.Errorf("delete expired idempotency keys: %w", err)
+		}
+		return tag.RowsAffected(), nil
+	})
+}

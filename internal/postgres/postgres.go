@@ -1,0 +1,79 @@
+// Package postgres opens the database: the pool with its types and limits, and
+// the schema's migrations. Start reading at [Open] and [Migrate].
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
+
+	pgxdecimal "github.com/jackc/pgx-shopspring-decimal"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/rowlock/ledger/internal/retry"
+)
+
+// DB is the pool that every query and transaction goes through.
+type DB = retry.Pool
+
+// Config says which database, and how to hold connections to it.
+type Config struct {
+	URL             string        // a URL or a DSN, several hosts allowed
+	PoolSize        int           // connections at most; 0 means 16
+	AcquireTimeout  time.Duration // the wait for one of them; 0 means 1 s
+	Pooler          Pooler        // what stands between us and the server
+	ApplicationName string        // seen in pg_stat_activity; "" means "ledger"
+}
+
+// Pooler is what kind of connection pooler stands in front of the server.
+type Pooler string
+
+// NoPooler talks to the server itself, with prepared statements that live as
+// long as the connection. TransactionPooler is for PgBouncer and its kind in
+// transaction mode, where the next transaction may meet another session: no
+// prepared statement outlives its use.
+const (
+	NoPooler          Pooler = "none"
+	TransactionPooler Pooler = "transaction"
+)
+
+// Open makes a pool. It connects when a connection is first needed, so the
+// error is about c alone.
+func Open(ctx context.Context, c Config) (*DB, error) {
+	config, err := pgxpool.ParseConfig(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", err)
+	}
+	config.MaxConns = int32(cmp.Or(c.PoolSize, 16))
+	config.MinConns = 0
+	config.HealthCheckPeriod = 15 * time.Second
+	config.PingTimeout = time.Second
+	config.AfterConnect = registerTypes
+	conn := config.ConnConfig
+	if conn.ConnectTimeout == 0 {
+		conn.ConnectTimeout = 5 * time.Second
+	}
+	if c.Pooler == TransactionPooler {
+		conn.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	if conn.RuntimeParams["application_name"] == "" {
+		conn.RuntimeParams["application_name"] = cmp.Or(c.ApplicationName, "ledger")
+	}
+	retry.WatchWarnings(&conn.Config)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open the pool: %w", err)
+	}
+	return &DB{Pool: pool, AcquireTimeout: cmp.Or(c.AcquireTimeout, time.Second)}, nil
+}
+
+// registerTypes teaches a connection to read and write our types in binary.
+func registerTypes(_ context.Context, conn *pgx.Conn) error {
+	pgxuuid.Register(conn.TypeMap())
+	pgxdecimal.Register(conn.TypeMap())
+	return nil
+}

@@ -1,0 +1,204 @@
+// Package retry runs a function in a database transaction, and again when the
+// transaction lost a conflict that another attempt may win.
+//
+// It is the only place that begins, commits and rolls back. Its one idea: an
+// attempt ends in one of three ways (certainly committed, certainly rolled
+// back, or unknown) and only the second is ever repeated from here. Start
+// reading at [Tx]; what may be repeated is decided in classify.go.
+package retry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A Beginner begins transactions: a [Pool], or a fake in tests.
+type Beginner interface {
+	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
+}
+
+// A Policy bounds the attempts of one transaction and the waits within them.
+type Policy struct {
+	// Attempts is how often the transaction may run. At least 1.
+	Attempts int
+
+	// MinPause and MaxPause bound the pause before another attempt: it is
+	// random between zero and MinPause·2ⁿ, and never more than MaxPause.
+	MinPause, MaxPause time.Duration
+
+	// The server's own limits, set for each transaction: they end a wait with
+	// an answer, where the context can only cut the connection. Zero leaves the
+	// server's setting. The first two are shortened to what remains of the context.
+	StatementTimeout, LockTimeout, IdleTimeout time.Duration
+
+	// OnConflict, where not nil, is called for every attempt that failed for
+	// a reason that another attempt may resolve, the last one included.
+	OnConflict func(Conflict)
+}
+
+// A Conflict is a failed attempt, as [Policy.OnConflict] sees it.
+type Conflict struct {
+	Attempt  int    // counts from 1
+	SQLState string // "" for a stale version or a lost connection
+	Err      error
+}
+
+// Tx runs fn in a transaction begun with opts and commits it. When the attempt
+// lost a conflict, or its connection, before COMMIT was sent, or when COMMIT
+// itself was refused with a conflict, it rolls back, pauses and runs fn again:
+// fn may run many times and must keep nothing from a run before.
+//
+// On nil, the transaction is committed. The error matches [ErrCommitUnknown]
+// when the answer to COMMIT was lost; after every other error nothing of the
+// transaction remains. It matches [*ExhaustedError] when the attempts or the
+// context ended first, [ErrUnavailable] when the database cannot serve,
+// [ErrLockUnavailable] when a lock was not to be had in time, and otherwise
+// is fn's own error.
+func Tx[T any](ctx context.Context, db Beginner, opts pgx.TxOptions, policy Policy, fn func(context.Context, pgx.Tx) (T, error)) (T, error) {
+	for attempt := 1; ; attempt++ {
+		result, err := try(ctx, db, opts, policy, fn)
+		if err == nil {
+			return result, nil
+		}
+		if !repeatable(err) || ctx.Err() != nil {
+			return result, translate(err)
+		}
+		if policy.OnConflict != nil {
+			policy.OnConflict(Conflict{Attempt: attempt, SQLState: SQLState(err), Err: err})
+		}
+		if attempt >= policy.Attempts || sleep(ctx, policy.pause(attempt)) != nil {
+			return result, exhausted(attempt, err)
+		}
+	}
+}
+
+// UntilKnown runs fn, and runs it again while its outcome is unknown and policy
+// and ctx allow. again is true from the second run on: fn must then find out,
+// before it does anything, whether a run before took effect.
+//
+// Once an outcome was unknown, only a nil error settles it: any other error of
+// a later run says nothing about the first one, so it comes back matching
+// [ErrCommitUnknown] too.
+func UntilKnown[T any](ctx context.Context, policy Policy, fn func(again bool) (T, error)) (T, error) {
+	result, err := fn(false)
+	if !errors.Is(err, ErrCommitUnknown) {
+		return result, err
+	}
+	for attempt := 1; attempt < policy.Attempts && sleep(ctx, policy.pause(attempt)) == nil; attempt++ {
+		var again error
+		if result, again = fn(true); again == nil {
+			return result, nil
+		}
+		err = fmt.Errorf("%w: %w", ErrCommitUnknown, again)
+	}
+	return result, err
+}
+
+// try is one attempt.
+func try[T any](ctx context.Context, db Beginner, opts pgx.TxOptions, policy Policy, fn func(context.Context, pgx.Tx) (T, error)) (T, error) {
+	var none T
+	opts.BeginQuery = policy.beginSQL(ctx, opts)
+	tx, err := db.BeginTx(ctx, opts)
+	if err != nil {
+		return none, fmt.Errorf("begin: %w", err)
+	}
+	defer rollback(ctx, tx, &err) // also after a panic
+	result, err := fn(ctx, tx)
+	if err == nil {
+		err = commit(ctx, tx)
+	}
+	if err != nil {
+		return none, err
+	}
+	return result, nil
+}
+
+// beginSQL begins a transaction and sets its limits in the same message. They
+// are local to it: a session's settings would leak through a pooler.
+func (p Policy) beginSQL(ctx context.Context, opts pgx.TxOptions) string {
+	var b strings.Builder
+	b.WriteString("BEGIN")
+	if opts.IsoLevel != "" {
+		b.WriteString(" ISOLATION LEVEL " + string(opts.IsoLevel))
+	}
+	if opts.AccessMode != "" {
+		b.WriteString(" " + string(opts.AccessMode))
+	}
+	limit := func(name string, d time.Duration) {
+		if d > 0 {
+			fmt.Fprintf(&b, "; SET LOCAL %s = %d", name, max(1, d.Milliseconds()))
+		}
+	}
+	limit("statement_timeout", within(ctx, p.StatementTimeout))
+	limit("lock_timeout", within(ctx, p.LockTimeout))
+	limit("idle_in_transaction_session_timeout", p.IdleTimeout)
+	return b.String()
+}
+
+// within shortens d to nine tenths of what remains of ctx, so that the server
+// answers before the context cuts the connection.
+func within(ctx context.Context, d time.Duration) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok || d == 0 {
+		return d
+	}
+	return min(d, max(time.Millisecond, time.Until(deadline)*9/10))
+}
+
+// commit sends COMMIT alone, so that its answer is one of two things: an error
+// of the server's is a certain rollback; anything else is unknown.
+func commit(ctx context.Context, tx pgx.Tx) error {
+	warnings := warnings(tx)
+	delete(warnings, warningKey)
+	err := tx.Commit(ctx)
+	if err == nil {
+		return warned(warnings)
+	}
+	var pg *pgconn.PgError
+	refused := errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
+	if refused || errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err) {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
+}
+
+// rollback ends what commit did not, and gives the connection back. It outlives
+// the request: a transaction that is left open keeps its locks. A connection to a server that stopped
+// being able to write is closed, so that the next one finds the one that can.
+func rollback(ctx context.Context, tx pgx.Tx, cause *error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	if conn := tx.Conn(); conn != nil && lost(*cause) {
+		conn.Close(ctx)
+	}
+	tx.Rollback(ctx) // its error leaves nothing to do: the pool destroys a connection that is not idle
+}
+
+const rollbackTimeout = time.Second
+
+// pause is a full jitter: the attempts of many that collided spread out.
+func (p Policy) pause(attempt int) time.Duration {
+	ceiling := p.MaxPause
+	if shift := attempt - 1; shift < 30 && p.MinPause<<shift < ceiling {
+		ceiling = p.MinPause << shift
+	}
+	return rand.N(ceiling + 1)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,233 @@
+package transfer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rowlock/ledger/internal/idempotency"
+	"github.com/rowlock/ledger/internal/retry"
+)
+
+// A Service moves money in one ledger, in one mode.
+type Service struct {
+	db      retry.Beginner
+	mode    *Mode
+	locking Locking
+	policy  retry.Policy
+}
+
+// New makes a service on db. locking matters to the pessimistic mode only.
+func New(db retry.Beginner, mode *Mode, locking Locking, policy retry.Policy) *Service {
+	return &Service{db: db, mode: mode, locking: locking, policy: policy}
+}
+
+// A move is one command on its way through an attempt, and what the attempt
+// found. The command's id is chosen before the first attempt, so that every
+// attempt is the same transfer.
+type move struct {
+	Command
+	id    uuid.UUID
+	claim *idempotency.Claim // nil without a key
+
+	transfer Transfer
+	refusal  error // a *Refusal, or idempotency.ErrKeyReused: an answer, not a failure
+	replayed bool
+}
+
+func newMove(c Command) *move {
+	m := &move{Command: c, id: uuid.Must(uuid.NewV7())}
+	if c.Key != nil {
+		m.claim = &idempotency.Claim{Key: *c.Key, Fingerprint: c.fingerprint(), ResourceID: m.id}
+	}
+	return m
+}
+
+// reset forgets what an attempt before this one found.
+func (m *move) reset() {
+	m.transfer, m.refusal, m.replayed = Transfer{}, nil, false
+}
+
+// mine reports whether m is this attempt's to make: it has no key, or its key
+// was free.
+func (m *move) mine() bool { return m.claim == nil || m.claim.Won }
+
+// sides returns both accounts, the customer's first, in the order in which
+// they are judged.
+func (m *move) sides() [2]uuid.UUID {
+	if m.Kind == Credit {
+		return [2]uuid.UUID{m.CreditAccountID, m.DebitAccountID}
+	}
+	return [2]uuid.UUID{m.DebitAccountID, m.CreditAccountID}
+}
+
+// claimed returns those of ms that are this attempt's to make.
+func claimed(ms []*move) []*move {
+	var mine []*move
+	for _, m := range ms {
+		if m.mine() {
+			mine = append(mine, m)
+		}
+	}
+	return mine
+}
+
+// Create makes the transfer c asks for and returns it. replayed is true when
+// the same command, under the same key, was answered before: by this transfer,
+// or by this refusal.
+//
+// The error matches, with errors.Is or errors.As: [*invalid.Error],
+// [ErrSameAccount], [*Refusal] with one of [ErrAccountNotFound],
+// [ErrCurrencyMismatch], [ErrAccountFrozen], [ErrAccountClosed],
+// [ErrInsufficientFunds] and [ErrLimitExceeded]; [idempotency.ErrKeyReused],
+// [*retry.ExhaustedError], [retry.ErrLockUnavailable], [retry.ErrUnavailable]
+// or [retry.ErrCommitUnknown]. After any of them but the last, nothing has
+// moved.
+func (s *Service) Create(ctx context.Context, c Command) (t Transfer, replayed bool, err error) {
+	if err := c.Validate(); err != nil {
+		return Transfer{}, false, err
+	}
+	m := newMove(c)
+	ms := []*move{m}
+	_, err = retry.UntilKnown(ctx, s.policy, func(again bool) (struct{}, error) {
+		return retry.Tx(ctx, s.db, s.mode.TxOptions, s.policy, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
+			return struct{}{}, s.attempt(ctx, tx, ms, again)
+		})
+	})
+	if err != nil {
+		return Transfer{}, false, err
+	}
+	return m.transfer, m.replayed, m.refusal
+}
+
+// attempt moves ms in tx: it claims the keys, makes the transfers that can be
+// made, and answers the rest. A refusal is a result: the transaction commits
+// with it. again says that an attempt before this one may have been committed.
+func (s *Service) attempt(ctx context.Context, tx pgx.Tx, ms []*move, again bool) error {
+	for _, m := range ms {
+		m.reset()
+	}
+	if again {
+		made, err := findMade(ctx, tx, ms)
+		if err != nil || made {
+			return err
+		}
+	}
+	b := &pgx.Batch{}
+	idempotency.QueueClaims(b, claims(ms))
+	if err := s.mode.move(ctx, tx, b, s.locking, ms); err != nil {
+		return err
+	}
+	return answer(ctx, tx, ms)
+}
+
+func claims(ms []*move) []*idempotency.Claim {
+	var all []*idempotency.Claim
+	for _, m := range ms {
+		if m.claim != nil {
+			all = append(all, m.claim)
+		}
+	}
+	return all
+}
+
+// answer stores the refusals under their keys, and recalls what the keys that
+// were taken before were answered with.
+func answer(ctx context.Context, tx pgx.Tx, ms []*move) error {
+	b := &pgx.Batch{}
+	for _, m := range ms {
+		if m.claim == nil || !m.claim.Won || m.refusal == nil {
+			continue
+		}
+		refusal, err := json.Marshal(m.refusal)
+		if err != nil {
+			return fmt.Errorf("write the refusal: %w", err)
+		}
+		idempotency.QueueRefusal(b, m.claim.Key, refusal)
+	}
+	if err := send(ctx, tx, b, "store refusals"); err != nil {
+		return err
+	}
+	for _, m := range ms {
+		if !m.mine() {
+			if err := recall(ctx, tx, m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// recall answers m with what its key was answered with before.
+func recall(ctx context.Context, tx pgx.Tx, m *move) error {
+	outcome, err := idempotency.Recall(ctx, tx, m.claim)
+	if errors.Is(err, idempotency.ErrKeyReused) {
+		m.refusal = err
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// The claim of an attempt of this call, whose commit went unanswered, is
+	// no replay.
+	m.replayed = outcome.ResourceID != m.id
+	if outcome.Refusal == nil {
+		m.transfer, err = selectTransfer(ctx, tx, outcome.ResourceID)
+		return err
+	}
+	refusal := &Refusal{TransferID: outcome.ResourceID}
+	if err := json.Unmarshal(outcome.Refusal, refusal); err != nil {
+		return fmt.Errorf("read the stored refusal: %w", err)
+	}
+	m.refusal = refusal
+	return nil
+}
+
+// findMade finds the transfers of ms that a commit without an answer has made.
+// It locks their accounts first, which waits until that commit has ended: only
+// then does the absence of a transfer mean that it was not made. A key does
+// the same by itself, so this is for moves without one.
+func findMade(ctx context.Context, tx pgx.Tx, ms []*move) (made bool, err error) {
+	for _, m := range ms {
+		if m.claim != nil {
+			continue
+		}
+		b := &pgx.Batch{}
+		queueRead(b, ms, Locking{}.suffix())
+		if err := send(ctx, tx, b, "lock accounts"); err != nil {
+			return false, err
+		}
+		t, err := selectTransfer(ctx, tx, m.id)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		m.transfer, made = t, true
+	}
+	return made, nil
+}
+
+var readOnly = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
+
+// Get returns a transfer. The error matches [ErrNotFound] or is one of package
+// retry's.
+func (s *Service) Get(ctx context.Context, id uuid.UUID) (Transfer, error) {
+	return retry.Tx(ctx, s.db, readOnly, s.policy, func(ctx context.Context, tx pgx.Tx) (Transfer, error) {
+		return selectTransfer(ctx, tx, id)
+	})
+}
+
+// List returns the transfers that f selects, in f's order. Ascending, and of
+// all accounts, it returns what no later commit can get in front of: the rest
+// follows when the transactions that are under way have ended.
+func (s *Service) List(ctx context.Context, f Filter) ([]Transfer, error) {
+	return retry.Tx(ctx, s.db, readOnly, s.policy, func(ctx context.Context, tx pgx.Tx) ([]Transfer, error) {
+		return selectTransfers(ctx, tx, f)
+	})
+}

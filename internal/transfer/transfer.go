@@ -1,0 +1,148 @@
+// Package transfer moves money between accounts. Its one idea: every way of
+// moving money under concurrency is a value, a [Mode], and all of them move a
+// slice of transfers through the same path; one transfer is a slice of one.
+// Start reading at [Service.Create]; the locks of a mode are in its own file.
+package transfer
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/shopspring/decimal"
+
+	"github.com/rowlock/ledger/internal/accounts"
+	"github.com/rowlock/ledger/internal/idempotency"
+	"github.com/rowlock/ledger/internal/invalid"
+	"github.com/rowlock/ledger/internal/money"
+)
+
+// Kinds of transfer.
+const (
+	Between = "transfer" // between two accounts of the ledger's customers
+	Debit   = "debit"    // money that leaves the ledger: the credit side is external
+	Credit  = "credit"   // money that enters it: the debit side is external
+)
+
+// A Transfer is a debit and a credit of the same amount. It never changes once
+// it is stored.
+type Transfer struct {
+	ID              uuid.UUID
+	Kind            string
+	DebitAccountID  uuid.UUID // pays
+	CreditAccountID uuid.UUID // is paid
+	Amount          decimal.Decimal
+	Currency        string
+	Description     string
+	Metadata        map[string]string
+
+	// The accounts after the transfer. A version is the transfer's place in
+	// that account's statement.
+	DebitBalanceAfter, CreditBalanceAfter decimal.Decimal
+	DebitVersion, CreditVersion           int64
+
+	// CreatedAt is the database's clock, read when both rows were held: for
+	// one account it never falls as the version rises.
+	CreatedAt time.Time
+
+	// TxID is the database transaction; (TxID, ID) is the order of [Service.List].
+	TxID uint64
+}
+
+// A Command asks for a transfer. [NewDebit] and [NewCredit] make those of the
+// other two kinds.
+type Command struct {
+	Kind            string
+	DebitAccountID  uuid.UUID
+	CreditAccountID uuid.UUID
+	Amount          decimal.Decimal // major units
+	Currency        string
+	Description     string
+	Metadata        map[string]string
+	Key             *idempotency.Key // nil: every call is another transfer
+}
+
+// NewDebit takes money from an account out of the ledger.
+func NewDebit(account uuid.UUID, amount decimal.Decimal, currency string) Command {
+	return Command{Kind: Debit, DebitAccountID: account, CreditAccountID: accounts.ExternalID(currency), Amount: amount, Currency: currency}
+}
+
+// NewCredit brings money from outside into an account.
+func NewCredit(account uuid.UUID, amount decimal.Decimal, currency string) Command {
+	return Command{Kind: Credit, DebitAccountID: accounts.ExternalID(currency), CreditAccountID: account, Amount: amount, Currency: currency}
+}
+
+// Validate returns an [*invalid.Error] with all that is wrong with c, or
+// [ErrSameAccount], or nil. It knows nothing of the accounts.
+func (c Command) Validate() error {
+	var check invalid.Check
+	if !money.IsCurrency(c.Currency) {
+		check.Add("currency", "must be an ISO 4217 code in capitals, like USD")
+	} else if err := money.CheckAmount(c.Amount, c.Currency); err != nil {
+		check.Add("amount", "%v", err)
+	}
+	for field, id := range c.named() {
+		if id == uuid.Nil {
+			check.Add(field, "is required")
+		} else if accounts.IsExternal(id) {
+			check.Add(field, "must not be an external account: debits and credits have it as their other side")
+		}
+	}
+	check.Text("description", c.Description, invalid.MaxDescription)
+	check.Metadata("metadata", c.Metadata)
+	if c.Key != nil {
+		c.Key.Check(&check)
+	}
+	if err := check.Err(); err != nil {
+		return err
+	}
+	if c.DebitAccountID == c.CreditAccountID {
+		return ErrSameAccount
+	}
+	return nil
+}
+
+// named returns the accounts that the caller named, by the fields that named
+// them.
+func (c Command) named() map[string]uuid.UUID {
+	switch c.Kind {
+	case Debit:
+		return map[string]uuid.UUID{"account_id": c.DebitAccountID}
+	case Credit:
+		return map[string]uuid.UUID{"account_id": c.CreditAccountID}
+	}
+	return map[string]uuid.UUID{"debit_account_id": c.DebitAccountID, "credit_account_id": c.CreditAccountID}
+}
+
+func (c Command) fingerprint() idempotency.Fingerprint {
+	return idempotency.Sum("POST /v1/"+c.Kind+"s",
+		c.DebitAccountID.String(), c.CreditAccountID.String(),
+		money.Format(c.Amount, c.Currency), c.Currency, c.Description, idempotency.SumMap(c.Metadata))
+}
+
+// A Filter selects transfers.
+type Filter struct {
+	// AccountID, where not nil, selects one account's transfers, in the order
+	// of its statement. Otherwise the order is that of (TxID, ID).
+	AccountID  uuid.UUID
+	Descending bool
+	After      *Position // nil: from the start
+	Limit      int
+}
+
+// A Position is a place in a list of transfers.
+type Position struct {
+	Version int64 // with AccountID: the version of the account there
+	TxID    uint64
+	ID      uuid.UUID
+}
+
+// PositionIn returns t's place in the list that f selects.
+func (t Transfer) PositionIn(f Filter) Position {
+	switch f.AccountID {
+	case uuid.Nil:
+		return Position{TxID: t.TxID, ID: t.ID}
+	case t.DebitAccountID:
+		return Position{Version: t.DebitVersion}
+	}
+	return Position{Version: t.CreditVersion}
+}
