@@ -33,7 +33,8 @@ var (
 // not. Both are answers that a key keeps.
 type opened struct {
 	Account  Account
-	Exists   bool // the id is in use
+	Exists   bool      // the id is in use
+	Call     uuid.UUID // names the call of Open that found it
 	replayed bool
 	err      error // idempotency.ErrKeyReused
 }
@@ -51,13 +52,14 @@ func (s *Service) Open(ctx context.Context, o Opening) (account Account, replaye
 		return Account{}, false, err
 	}
 	// Chosen here, so that every attempt opens the same account.
+	call := uuid.Must(uuid.NewV7())
 	id := o.ID
 	if id == uuid.Nil {
-		id = uuid.Must(uuid.NewV7())
+		id = call
 	}
 	result, err := retry.UntilKnown(ctx, s.policy, func(again bool) (opened, error) {
 		return retry.Tx(ctx, s.db, readWrite, s.policy, func(ctx context.Context, tx pgx.Tx) (opened, error) {
-			return open(ctx, tx, id, o, again)
+			return open(ctx, tx, id, call, o, again)
 		})
 	})
 	switch {
@@ -71,47 +73,56 @@ func (s *Service) Open(ctx context.Context, o Opening) (account Account, replaye
 	return result.Account, result.replayed, nil
 }
 
-// open is one attempt of Open.
-func open(ctx context.Context, tx pgx.Tx, id uuid.UUID, o Opening, again bool) (opened, error) {
-	var result opened
-	claim := &idempotency.Claim{Won: true}
-	b := &pgx.Batch{}
+// open is one attempt of Open. Nothing is inserted before the key is known to
+// be this attempt's: the transaction of a replay commits as well.
+func open(ctx context.Context, tx pgx.Tx, id, call uuid.UUID, o Opening, again bool) (opened, error) {
 	if o.Key != nil {
-		claim = &idempotency.Claim{Key: *o.Key, Fingerprint: o.fingerprint(), ResourceID: id}
+		claim := &idempotency.Claim{Key: *o.Key, Fingerprint: o.fingerprint(), ResourceID: id}
+		b := &pgx.Batch{}
 		idempotency.QueueClaims(b, []*idempotency.Claim{claim})
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return opened{}, fmt.Errorf("claim key: %w", err)
+		}
+		if !claim.Won {
+			return recall(ctx, tx, claim, call)
+		}
 	}
-	queueInsert(b, id, o, &result)
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return result, fmt.Errorf("insert account: %w", err)
-	}
-	switch {
-	case !claim.Won:
-		return recall(ctx, tx, claim)
-	case result.Exists && again && o.Key == nil && o.ID == uuid.Nil:
-		// Nobody else can have our id: an attempt before this one, whose
-		// commit went unanswered, has opened the account.
-		account, err := selectAccount(ctx, tx, id, "")
-		return opened{Account: account}, err
-	case result.Exists && again && o.Key == nil:
-		// It may be ours or somebody else's; without a key nothing tells.
-		return result, retry.ErrCommitUnknown
-	case o.Key == nil:
-		return result, nil
-	}
-	answer, err := json.Marshal(result)
+	account, exists, err := insertAccount(ctx, tx, id, o)
 	if err != nil {
-		return result, fmt.Errorf("write the answer: %w", err)
+		return opened{}, err
 	}
-	b = &pgx.Batch{}
-	idempotency.QueueAnswer(b, *o.Key, answer)
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return result, fmt.Errorf("store the answer: %w", err)
+	result := opened{Account: account, Exists: exists, Call: call}
+	switch {
+	case o.Key != nil:
+		return result, storeAnswer(ctx, tx, *o.Key, result)
+	case exists && again && o.ID == uuid.Nil:
+		// Nobody else can have our id: an attempt before this one, whose
+		// commit went unanswered, has opened the account. The lock makes this
+		// commit wait for what that one waited for.
+		account, err := selectAccount(ctx, tx, id, " FOR UPDATE")
+		return opened{Account: account}, err
+	case exists && again:
+		// It may be ours or somebody else's; without a key nothing tells.
+		return opened{}, retry.ErrCommitUnknown
 	}
 	return result, nil
 }
 
+func storeAnswer(ctx context.Context, tx pgx.Tx, key idempotency.Key, result opened) error {
+	answer, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	b := &pgx.Batch{}
+	idempotency.QueueAnswer(b, key, answer)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("store the answer: %w", err)
+	}
+	return nil
+}
+
 // recall returns what the key of a claim was answered with before.
-func recall(ctx context.Context, tx pgx.Tx, claim *idempotency.Claim) (opened, error) {
+func recall(ctx context.Context, tx pgx.Tx, claim *idempotency.Claim, call uuid.UUID) (opened, error) {
 	outcome, err := idempotency.Recall(ctx, tx, claim)
 	if errors.Is(err, idempotency.ErrKeyReused) {
 		return opened{err: err}, nil
@@ -119,12 +130,13 @@ func recall(ctx context.Context, tx pgx.Tx, claim *idempotency.Claim) (opened, e
 	if err != nil {
 		return opened{}, err
 	}
-	// The claim of an attempt of this call, whose commit went unanswered, is
-	// no replay.
-	result := opened{replayed: outcome.ResourceID != claim.ResourceID}
+	var result opened
 	if err := json.Unmarshal(outcome.Answer, &result); err != nil {
 		return opened{}, fmt.Errorf("read the stored answer: %w", err)
 	}
+	// The answer of an attempt of this call, whose commit went unanswered, is
+	// no replay.
+	result.replayed = result.Call != call
 	return result, nil
 }
 
@@ -175,24 +187,45 @@ func (s *Service) Close(ctx context.Context, id uuid.UUID) (Account, error) {
 	return s.setStatus(ctx, id, Closed)
 }
 
+// A judged is what an attempt to change an account found: the account, or why
+// it stays as it is.
+type judged struct {
+	account Account
+	refusal error
+}
+
+// setStatus is idempotent by nature: an attempt whose commit went unanswered
+// is simply made again.
+func (s *Service) setStatus(ctx context.Context, id uuid.UUID, status string) (Account, error) {
+	result, err := retry.UntilKnown(ctx, s.policy, func(bool) (judged, error) {
+		return retry.Tx(ctx, s.db, readWrite, s.policy, func(ctx context.Context, tx pgx.Tx) (judged, error) {
+			return setStatus(ctx, tx, id, status)
+		})
+	})
+	if err != nil {
+		return Account{}, err
+	}
+	return result.account, result.refusal
+}
+
 // setStatus judges after it holds the row: a transfer that is under way has
 // then ended, and a later one will see the new status.
-func (s *Service) setStatus(ctx context.Context, id uuid.UUID, status string) (Account, error) {
-	return retry.Tx(ctx, s.db, readWrite, s.policy, func(ctx context.Context, tx pgx.Tx) (Account, error) {
-		account, err := selectAccount(ctx, tx, id, " FOR UPDATE")
-		switch {
-		case err != nil:
-			return Account{}, err
-		case account.Kind == External:
-			return Account{}, ErrExternal
-		case account.Status == status:
-			return account, nil
-		case account.Status == Closed:
-			return Account{}, ErrClosed
-		case status == Closed && !account.Balance.IsZero():
-			return Account{}, ErrNotEmpty
-		}
-		account.Status = status
-		return account, updateStatus(ctx, tx, id, status)
-	})
+func setStatus(ctx context.Context, tx pgx.Tx, id uuid.UUID, status string) (judged, error) {
+	account, err := selectAccount(ctx, tx, id, " FOR UPDATE")
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return judged{refusal: err}, nil
+	case err != nil:
+		return judged{}, err
+	case account.Kind == External:
+		return judged{refusal: ErrExternal}, nil
+	case account.Status == status:
+		return judged{account: account}, nil
+	case account.Status == Closed:
+		return judged{refusal: ErrClosed}, nil
+	case status == Closed && !account.Balance.IsZero():
+		return judged{refusal: ErrNotEmpty}, nil
+	}
+	account.Status = status
+	return judged{account: account}, updateStatus(ctx, tx, id, status)
 }

@@ -4,41 +4,46 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
-// The customer's account is inserted before the external one: ids rise, as in
-// every other place that holds more than one account.
 const insertAccountSQL = `
 	INSERT INTO accounts (id, currency, name, min_balance, metadata)
 	VALUES ($1, $2, $3, $4, $5)
 	ON CONFLICT (id) DO NOTHING
 	RETURNING id, kind, currency, name, status, balance, min_balance, version, metadata, created_at`
 
+// After the customer's account and not before: ids rise, as in every other
+// place that holds more than one account, and the first account of a currency
+// is what brings its external account.
 const insertExternalSQL = `
 	INSERT INTO accounts (id, kind, currency, name, min_balance)
 	VALUES ($1, 'external', $2, 'external ' || $2, NULL)
 	ON CONFLICT (id) DO NOTHING`
 
-// queueInsert queues the insertion of an account and, where there is none yet,
-// of its currency's external account. It sets result when the batch has run.
-func queueInsert(b *pgx.Batch, id uuid.UUID, o Opening, result *opened) {
+// insertAccount inserts an account and, where there is none yet, its
+// currency's external account. exists is true, and nothing is inserted, where
+// the id is in use.
+func insertAccount(ctx context.Context, tx pgx.Tx, id uuid.UUID, o Opening) (account Account, exists bool, err error) {
 	metadata := o.Metadata
 	if metadata == nil {
 		metadata = map[string]string{}
 	}
-	b.Queue(insertAccountSQL, id, o.Currency, o.Name, o.MinBalance, metadata).Query(func(rows pgx.Rows) error {
-		account, err := pgx.CollectExactlyOneRow(rows, scanAccount)
-		if errors.Is(err, pgx.ErrNoRows) {
-			result.Exists = true
-			return nil
-		}
-		result.Account = account
-		return err
-	})
-	b.Queue(insertExternalSQL, ExternalID(o.Currency), o.Currency)
+	rows, _ := tx.Query(ctx, insertAccountSQL, id, o.Currency, o.Name, o.MinBalance, metadata)
+	account, err = pgx.CollectExactlyOneRow(rows, scanAccount)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Account{}, true, nil
+	}
+	if err != nil {
+		return Account{}, false, fmt.Errorf("insert account: %w", err)
+	}
+	if _, err := tx.Exec(ctx, insertExternalSQL, ExternalID(o.Currency), o.Currency); err != nil {
+		return Account{}, false, fmt.Errorf("insert external account: %w", err)
+	}
+	return account, false, nil
 }
 
 func scanAccount(row pgx.CollectableRow) (a Account, err error) {
@@ -96,16 +101,19 @@ const selectEntriesDescendingSQL = `
 	SELECT account_id, version, direction, amount, balance_after, transfer_id, other_account_id, currency, created_at
 	  FROM entries
 	 WHERE account_id = $1
-	   AND ($2 = 0 OR version < $2)
+	   AND version < $2
 	 ORDER BY version DESC
 	 LIMIT $3`
 
 func selectEntries(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Page) ([]Entry, error) {
-	sql := selectEntriesSQL
+	sql, after := selectEntriesSQL, p.After
 	if p.Descending {
 		sql = selectEntriesDescendingSQL
+		if after == 0 {
+			after = math.MaxInt64
+		}
 	}
-	rows, _ := tx.Query(ctx, sql, id, p.After, p.Limit)
+	rows, _ := tx.Query(ctx, sql, id, after, p.Limit)
 	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Entry, err error) {
 		err = row.Scan(&e.AccountID, &e.Version, &e.Direction, &e.Amount, &e.BalanceAfter,
 			&e.TransferID, &e.OtherAccountID, &e.Currency, &e.CreatedAt)

@@ -159,12 +159,14 @@ func QueueAnswer(b *pgx.Batch, k Key, answer []byte) {
 	b.Queue(updateAnswerSQL, k.Principal, k.Value, answer)
 }
 
-// SKIP LOCKED: a key that is being replayed is left for the next bite.
+// SKIP LOCKED: a key that is being replayed is left for the next bite. now()
+// and not clock_timestamp(): a volatile bound would keep the index from ending
+// the scan, and every bite would walk through all keys that have not expired.
 const deleteExpiredKeysSQL = `
 	WITH expired AS MATERIALIZED (
 	  SELECT principal, key
 	    FROM idempotency_keys
-	   WHERE created_at < clock_timestamp() - $1::interval
+	   WHERE created_at < now() - $1::interval
 	   ORDER BY created_at
 	   LIMIT $2
 	     FOR UPDATE SKIP LOCKED

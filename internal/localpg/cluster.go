@@ -49,7 +49,7 @@ func clusterMajor(pgdata string) (string, error) {
 		return "", fmt.Errorf("read the data directory's version: %w", err)
 	}
 	if entries, dirErr := os.ReadDir(pgdata); dirErr == nil && len(entries) == 0 {
-		return "", err // made by hand, to say whose it is; a rename replaces it
+		return "", err
 	}
 	if _, statErr := os.Lstat(pgdata); statErr == nil {
 		return "", fmt.Errorf("%s is not a PostgreSQL data directory: it has no PG_VERSION; move it away or choose another --data-dir", pgdata)
@@ -94,6 +94,10 @@ func (s *Server) initCluster(ctx context.Context) (err error) {
 	}
 	if out, err := s.account.command(ctx, s.dir, s.bin.path("initdb"), args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w%s", errors.Join(ctx.Err(), err), indentOutput(out))
+	}
+	// An empty one was made by hand, to say whose it is.
+	if err := os.Remove(s.pgdata()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("replace the empty data directory: %w", err)
 	}
 	if err := os.Rename(work, s.pgdata()); err != nil {
 		return fmt.Errorf("keep the new data directory: %w", err)

@@ -78,7 +78,7 @@ func ensureDir(dir string, a *account) error {
 }
 
 // tempDirs are the places for what is temporary, in order: TMPDIR may be too
-// long for a socket, or closed to the server's user.
+// long for a socket, have a comma in it, or be closed to the server's user.
 func tempDirs() []string {
 	if first := filepath.Clean(os.TempDir()); first != "/tmp" && filepath.IsAbs(first) {
 		return []string{first, "/tmp"}
@@ -90,6 +90,9 @@ func tempDirs() []string {
 // belongs to its user, and nobody else but root can enter it.
 func newSocketDir(ctx context.Context, a *account, b binaries) (string, error) {
 	return firstUsable("make the socket's directory", func(parent string) (string, error) {
+		if strings.Contains(parent, ",") {
+			return "", fmt.Errorf("%s has a comma, which in a host means several hosts", parent)
+		}
 		dir, err := os.MkdirTemp(parent, socketPrefix)
 		if err != nil {
 			return "", err

@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if dir, ok := os.LookupEnv(helperEnv); ok {
 		os.Exit(helperMain(dir))
 	}
+	// The tightest that anyone works with: what another user must read or enter has
+	// to be opened on purpose.
+	syscall.Umask(0o077)
 	os.Exit(m.Run())
 }
 
@@ -179,7 +182,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
-func exec1(t *testing.T, dsn, sql string) {
+func execSQL(t *testing.T, dsn, sql string) {
 	t.Helper()
 	if _, err := connect(t, dsn).Exec(testContext(t), sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -198,7 +201,7 @@ func ask(t *testing.T, dsn, sql string) string {
 // writeNote and readNote tell whether data survives.
 func writeNote(t *testing.T, dsn, text string) {
 	t.Helper()
-	exec1(t, dsn, "CREATE TABLE IF NOT EXISTS notes (text text); INSERT INTO notes VALUES ('"+text+"')")
+	execSQL(t, dsn, "CREATE TABLE IF NOT EXISTS notes (text text); INSERT INTO notes VALUES ('"+text+"')")
 }
 
 func wantNote(t *testing.T, dsn, want string) {
@@ -228,10 +231,20 @@ func wantMode(t *testing.T, path string, want os.FileMode) {
 
 func write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	mkdir(t, filepath.Dir(path))
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mkdir makes a directory and its parents such that the server's user can enter
+// them.
+func mkdir(t *testing.T, dir string) {
+	t.Helper()
+	if err := ensureDir(dir, &account{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -277,14 +290,4 @@ func wantInError(t *testing.T, err error, parts ...string) {
 			t.Errorf("error = %q, want that it says %q", err, p)
 		}
 	}
-}
-
-// socketDirOwner is the user who alone can reach a server.
-func socketDirOwner(t *testing.T, dir string) uint32 {
-	t.Helper()
-	info, err := os.Stat(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info.Sys().(*syscall.Stat_t).Uid
 }

@@ -3,6 +3,7 @@ package localpg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -56,8 +58,8 @@ func TestStartMakesAPrivateDurableServer(t *testing.T) {
 		if s.account != nil {
 			wantUID = s.account.uid
 		}
-		if got := socketDirOwner(t, path); got != wantUID || got == 0 {
-			t.Errorf("owner of %s = %d, want %d, which is not root", path, got, wantUID)
+		if got, ok := ownerOf(path); !ok || got != wantUID || got == 0 {
+			t.Errorf("owner of %s = %d, %t; want %d, which is not root", path, got, ok, wantUID)
 		}
 	}
 }
@@ -138,7 +140,11 @@ func TestStopIsIdempotent(t *testing.T) {
 func TestStopIsImmediateWhenTimeIsUp(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)
-	s := start(t, Options{DataDir: dir})
+	requirePostgres(t)
+	s, err := Start(testContext(t), Options{DataDir: dir, NoDownload: true})
+	if err != nil {
+		t.Fatalf("Start: %v", err)
+	}
 	writeNote(t, s.DSN(), "committed")
 	// A stopped process hears nothing but SIGKILL until it is continued: a fast
 	// shutdown cannot end it.
@@ -215,6 +221,66 @@ func TestStartIsBoundedByItsContext(t *testing.T) {
 	_, err := Start(ctx, Options{DataDir: tempDir(t), NoDownload: true})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v, want %v", err, context.Canceled)
+	}
+}
+
+func TestAStartThatIsGivenUpLeavesNoProcess(t *testing.T) {
+	t.Parallel()
+	dir := tempDir(t)
+	bin := forwarding(t, filepath.Join(dir, "bin"), requirePostgres(t))
+	script, err := os.ReadFile(filepath.Join(bin, "postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It starts, and never answers.
+	silent := strings.Replace(string(script), "exec", "[ \"$1\" = -D ] && echo pid=$$ && exec sleep 600\nexec", 1)
+	write(t, filepath.Join(bin, "postgres"), silent, 0o755)
+
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	data := filepath.Join(dir, "data")
+	pid := make(chan int, 1)
+	go func() {
+		defer cancel()
+		for ctx.Err() == nil {
+			var n int
+			text, _ := os.ReadFile(filepath.Join(data, serverLogName))
+			if _, err := fmt.Sscanf(string(text), "pid=%d\n", &n); err == nil {
+				pid <- n
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	_, err = Start(ctx, Options{DataDir: data, BinDir: bin})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("error = %v, want %v", err, context.Canceled)
+	}
+	if err := syscall.Kill(<-pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("its process: %v, want that it is gone", err)
+	}
+	start(t, Options{DataDir: data}) // nor does it hold the lock
+}
+
+func TestAServerThatHearsNothingIsKilled(t *testing.T) {
+	t.Parallel()
+	deaf := (*account)(nil).command(testContext(t), "/", "/bin/sh", "-c", "trap '' INT QUIT; echo deaf; while :; do sleep 1; done")
+	heard := make(chan struct{})
+	var once sync.Once
+	deaf.Stdout = writerFunc(func([]byte) { once.Do(func() { close(heard) }) })
+	p, err := startPostmaster(deaf, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-heard
+	p.grace = time.Millisecond
+	ctx, cancel := context.WithCancel(testContext(t))
+	cancel()
+	if err := p.stop(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("stop = %v, want that the context's end forced it", err)
+	}
+	if err := syscall.Kill(p.pid(), 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("its process: %v, want that it is gone", err)
 	}
 }
 

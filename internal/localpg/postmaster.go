@@ -18,6 +18,7 @@ import (
 // postmaster is the server's main process, from fork to reaping.
 type postmaster struct {
 	cmd    *exec.Cmd
+	grace  time.Duration // immediateGrace, and less in a test
 	exited chan struct{}
 	err    error // how it ended; read after exited is closed
 }
@@ -26,7 +27,7 @@ type postmaster struct {
 // where the kernel can do that; one that keeps data goes on until the next start
 // shuts it down in order.
 func startPostmaster(cmd *exec.Cmd, throwaway bool) (*postmaster, error) {
-	p := &postmaster{cmd: cmd, exited: make(chan struct{})}
+	p := &postmaster{cmd: cmd, grace: immediateGrace, exited: make(chan struct{})}
 	if throwaway {
 		dieWithUs(cmd.SysProcAttr, syscall.SIGQUIT)
 	}
@@ -81,7 +82,7 @@ func (p *postmaster) stop(ctx context.Context) error {
 	select {
 	case <-p.exited:
 		return err
-	case <-time.After(immediateGrace):
+	case <-time.After(p.grace):
 	}
 	p.signal(syscall.SIGKILL)
 	<-p.exited
@@ -115,6 +116,7 @@ func (s *Server) launch(ctx context.Context) error {
 		if !inUse || time.Now().After(deadline) {
 			return err
 		}
+		s.log.WarnContext(ctx, "waiting for the last processes of a killed server", "directory", s.dir)
 		select {
 		case <-ctx.Done():
 			return err

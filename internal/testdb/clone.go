@@ -3,11 +3,13 @@ package testdb
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/peterldowns/pgtestdb"
@@ -23,7 +25,7 @@ import (
 // a socket's directory. All of them therefore travel in the query, where pgx
 // lets them win over what stands before it.
 func parse(raw string) (pgtestdb.Config, error) {
-	u, err := parseURL(raw)
+	_, q, err := split(raw)
 	if err != nil {
 		return pgtestdb.Config{}, err
 	}
@@ -31,7 +33,6 @@ func parse(raw string) (pgtestdb.Config, error) {
 	if err != nil {
 		return pgtestdb.Config{}, fmt.Errorf("read the database URL: %w", err)
 	}
-	q := u.Query()
 	q.Del("dbname") // it would win over a clone's name, too
 	q.Set("host", c.Host)
 	q.Set("port", strconv.Itoa(int(c.Port)))
@@ -40,7 +41,7 @@ func parse(raw string) (pgtestdb.Config, error) {
 	return pgtestdb.Config{
 		DriverName: "pgx",
 		Database:   c.Database,
-		Options:    q.Encode(),
+		Options:    encode(q),
 		// The role that we are, so that none has to be made and left behind.
 		TestRole: &pgtestdb.Role{Username: c.User},
 		// A test may kill -9 a program, whose sessions end a little later.
@@ -50,27 +51,31 @@ func parse(raw string) (pgtestdb.Config, error) {
 
 // withDatabase is the URL raw, which [parse] has read, for another database.
 func withDatabase(raw, name string) string {
-	u, err := parseURL(raw)
+	u, q, err := split(raw)
 	if err != nil {
 		panic(err)
 	}
-	q := u.Query()
 	q.Del("dbname")
-	u.Path, u.RawQuery = "/"+name, q.Encode()
+	u.Path, u.RawQuery = "/"+name, encode(q)
 	return u.String()
 }
 
-func parseURL(raw string) (*url.URL, error) {
+// split and encode read and write queries as libpq and pgx do, for whom a plus
+// is a plus.
+func split(raw string) (*url.URL, url.Values, error) {
 	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		// err is kept back: it quotes the password.
+		return nil, nil, errors.New("the database URL is not a URL that begins with postgres://")
+	}
+	q, err := url.ParseQuery(strings.ReplaceAll(u.RawQuery, "+", "%2B"))
 	if err != nil {
-		// Its text has the whole URL, with the password.
-		return nil, fmt.Errorf("the database URL is not a URL: %w", err.(*url.Error).Err)
+		return nil, nil, errors.New("the database URL has a malformed query")
 	}
-	if u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		return nil, fmt.Errorf("the database URL is not a URL that begins with postgres://")
-	}
-	return u, nil
+	return u, q, nil
 }
+
+func encode(q url.Values) string { return strings.ReplaceAll(q.Encode(), "+", "%20") }
 
 const selectRightsSQL = `
 	SELECT rolname, rolsuper

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -31,6 +32,10 @@ func startContainer(ctx context.Context, getenv func(string) string) (*server, e
 		}
 		return u.String()
 	}
+	command := []string{"postgres"}
+	for name, value := range settings {
+		command = append(command, "-c", name+"="+value)
+	}
 	image := cmp.Or(getenv("LEDGER_TEST_POSTGRES_IMAGE"), officialImage)
 	c, err := testcontainers.Run(ctx, image,
 		testcontainers.WithEnv(map[string]string{
@@ -39,27 +44,24 @@ func startContainer(ctx context.Context, getenv func(string) string) (*server, e
 			"POSTGRES_DB":       "ledger",
 		}),
 		testcontainers.WithExposedPorts(port),
-		// Nothing on it has to survive a crash of the machine.
-		testcontainers.WithCmd("postgres", "-c", "fsync=off", "-c", "max_connections="+maxConnections),
+		testcontainers.WithCmd(command...),
 		// A query over TCP and not a line of the log: the official image starts
 		// twice, the first time without TCP, and says both times that it is ready.
 		testcontainers.WithWaitStrategy(wait.ForSQL(port, "pgx", address)),
 	)
-	stop := func(ctx context.Context) error {
-		return testcontainers.TerminateContainer(c, testcontainers.StopContext(ctx), testcontainers.StopTimeout(0))
+	stop := func() error {
+		return testcontainers.TerminateContainer(c, testcontainers.StopTimeout(0))
+	}
+	var host string
+	var mapped network.Port
+	if err == nil {
+		host, err = c.Host(ctx)
 	}
 	if err == nil {
-		var host string
-		var mapped network.Port
-		if host, err = c.Host(ctx); err == nil {
-			mapped, err = c.MappedPort(ctx, port)
-		}
-		if err == nil {
-			return &server{url: address(host, mapped), stop: stop}, nil
-		}
+		mapped, err = c.MappedPort(ctx, port)
 	}
-	if stopErr := stop(ctx); stopErr != nil {
-		err = fmt.Errorf("%w (and stop it: %w)", err, stopErr)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("container of %s: %w", image, err), stop())
 	}
-	return nil, fmt.Errorf("container of %s: %w", image, err)
+	return &server{url: address(host, mapped), stop: stop}, nil
 }

@@ -20,7 +20,7 @@ import (
 type server struct {
 	url    string          // of a database on it
 	config pgtestdb.Config // the same, for pgtestdb
-	stop   func(context.Context) error
+	stop   func() error    // takes its own time, and not its start's
 }
 
 const (
@@ -59,9 +59,7 @@ func (s *sharedServer) stop() error {
 	if s.server == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	err := s.server.stop(ctx)
+	err := s.server.stop()
 	s.server, s.err = nil, errors.New("the server of this process has been stopped")
 	return err
 }
@@ -108,7 +106,7 @@ func start(ctx context.Context, getenv func(string) string) (*server, error) {
 		err = checkRights(ctx, s.url)
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.stop(ctx))
+		return nil, errors.Join(err, s.stop())
 	}
 	return s, nil
 }
@@ -122,7 +120,7 @@ func choose(ctx context.Context, getenv func(string) string) (*server, error) {
 		return nil, fmt.Errorf(`LEDGER_TEST_POSTGRES is %q, want "container" or nothing`, kind)
 	}
 	if url := getenv("LEDGER_TEST_DATABASE_URL"); url != "" {
-		return &server{url: url, stop: func(context.Context) error { return nil }}, nil
+		return &server{url: url, stop: func() error { return nil }}, nil
 	}
 	local, localErr := startLocal(ctx)
 	if localErr == nil {
@@ -141,17 +139,27 @@ func startLocal(ctx context.Context) (*server, error) {
 	s, err := localpg.Start(ctx, localpg.Options{
 		Ephemeral:  true,
 		NoDownload: true,
-		Settings:   map[string]string{"max_connections": maxConnections},
+		Settings:   settings,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("local binaries: %w", err)
 	}
-	return &server{url: s.DSN(), stop: s.Stop}, nil
+	stop := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		return s.Stop(ctx)
+	}
+	return &server{url: s.DSN(), stop: stop}, nil
 }
 
-// maxConnections of our own servers: parallel tests with a pool of 16 each have
-// use for more than PostgreSQL's 100.
-const maxConnections = "300"
+// settings of the servers that are ours. Parallel tests with a pool of 16 each
+// have use for more than PostgreSQL's 100 connections; and nothing on these
+// servers has to survive a crash of the machine (what was committed survives a
+// crash of the server all the same).
+var settings = map[string]string{
+	"max_connections": "300",
+	"fsync":           "off",
+}
 
 // giveUp ends t, which has no server because of err.
 func giveUp(t testing.TB, err error, getenv func(string) string) {

@@ -20,9 +20,10 @@ func TestMissingRightsAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	role = role[max(0, len(role)-40):] // names end at 63 bytes
+	const password = "p/?&#%+ w"
 	quoted := pgx.Identifier{role}.Sanitize()
 	for _, sql := range []string{
-		`CREATE ROLE ` + quoted + ` LOGIN NOCREATEDB PASSWORD 'p/?&#% w'`,
+		`CREATE ROLE ` + quoted + ` LOGIN NOCREATEDB PASSWORD '` + password + `'`,
 		`GRANT CONNECT ON DATABASE ` + pgx.Identifier{db.Config().ConnConfig.Database}.Sanitize() + ` TO ` + quoted,
 	} {
 		if _, err := db.Exec(t.Context(), sql); err != nil {
@@ -35,14 +36,13 @@ func TestMissingRightsAreNamed(t *testing.T) {
 		}
 	}()
 
-	u, err := parseURL(db.URL)
+	u, q, err := split(db.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := u.Query()
 	q.Set("user", role)
-	q.Set("password", "p/?&#% w")
-	u.RawQuery = q.Encode()
+	q.Set("password", password)
+	u.RawQuery = encode(q)
 	_, err = start(t.Context(), environment{"LEDGER_TEST_DATABASE_URL": u.String()}.get)
 	if err == nil {
 		t.Fatal("a role without rights is accepted")
@@ -59,7 +59,7 @@ func TestParseKeepsTheMeaningOfAURL(t *testing.T) {
 	t.Setenv("PGPASSWORD", "from the environment")
 	for _, raw := range []string{
 		"postgres:///ledger?host=/tmp/a%20b&user=ledger",
-		"postgres:///ledger?host=/tmp/x&port=5433&user=ledger&search_path=a",
+		"postgres:///ledger?host=/tmp/x&port=5433&user=ledger&search_path=a+b",
 		"postgres://ledger@/ledger?host=/tmp/x",
 		"postgres://ledger:secret@db.example:5433/ledger?sslmode=disable",
 		"postgresql://ledger:p%2F%3F%40%3A@127.0.0.1/ledger",

@@ -50,6 +50,7 @@ func TestURLLeadsToTheClone(t *testing.T) {
 func TestClonesAreDroppedWithTheirTest(t *testing.T) {
 	t.Parallel()
 	var names []string
+	var left *pgx.Conn // a session that outlives its test, as a killed program's does
 	t.Run("uses two", func(t *testing.T) {
 		db := testdb.New(t)
 		var name string
@@ -58,21 +59,17 @@ func TestClonesAreDroppedWithTheirTest(t *testing.T) {
 		}
 		names = append(names, name)
 
-		// A session that outlives the test, as a killed program's does.
-		url := testdb.URL(t)
-		config, err := pgx.ParseConfig(url)
-		if err != nil {
+		var err error
+		if left, err = pgx.Connect(t.Context(), testdb.URL(t)); err != nil {
 			t.Fatal(err)
 		}
-		conn, err := pgx.Connect(t.Context(), url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		names = append(names, config.Database)
-		t.Cleanup(func() { _ = conn })
+		names = append(names, left.Config().Database)
 	})
 	if len(names) != 2 {
 		t.Fatalf("got %d databases, want 2", len(names))
+	}
+	if err := left.Ping(t.Context()); err == nil {
+		t.Error("a session outlives its database")
 	}
 	db := testdb.New(t)
 	for _, name := range names {

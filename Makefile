@@ -1,0 +1,53 @@
+# Rowlock. `make` alone lists what there is.
+
+GO        ?= go
+BIN       := bin/ledger
+MODE      ?=
+ROUNDS    ?= 1
+BENCHTIME ?= 1s
+
+# -race needs cgo, and cgo a C compiler.
+export CGO_ENABLED = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test test-containers race lint generate bench compiler clean
+
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build bin/ledger
+	@CGO_ENABLED=0 $(GO) build -o $(BIN) ./cmd/ledger
+
+run: build ## Serve on 127.0.0.1:8080 with a PostgreSQL server of its own (ARGS="--mode atomic" adds flags)
+	@exec $(BIN) serve $(ARGS)
+
+test: build compiler ## Run all tests, the race suite included, against a PostgreSQL server of their own
+	$(BIN) postgres -- $(GO) test -race -timeout 30m ./...
+
+test-containers: build compiler ## Run the race suite against PostgreSQL in a container
+	tests/containers/run.sh $(GO) test -race -timeout 30m ./internal/testdb ./tests/race
+
+race: build compiler ## Run the race suite (MODE=none shows the loss; ROUNDS=10 repeats it)
+	$(BIN) postgres -- $(GO) test -race -v -count=1 -timeout 60m ./tests/race -args -mode=$(MODE) -rounds=$(ROUNDS)
+
+lint: ## Check format, vet, staticcheck, go.mod and generated code
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	  if [ -n "$$unformatted" ]; then echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) mod tidy -diff
+	$(GO) generate ./...
+	@git diff --exit-code -- client || { echo "go generate left a difference: commit it"; exit 1; }
+
+generate: ## Generate the Go client from api/openapi.yaml
+	$(GO) generate ./...
+
+bench: build ## Run every Go benchmark for BENCHTIME (1x: once, to see that it works)
+	$(BIN) postgres -- $(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) ./...
+
+compiler:
+	@command -v "$${CC:-cc}" >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || { \
+	  echo "The race detector needs a C compiler, and there is none. On Debian and Ubuntu: apt-get install gcc libc6-dev"; exit 1; }
+
+clean: ## Remove what was built
+	rm -rf bin
