@@ -5,6 +5,8 @@ package invalid
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -92,11 +94,11 @@ func (c *Check) Metadata(field string, m map[string]string) {
 	if len(m) > MaxMetadata {
 		c.Add(field, "must have at most %d members", MaxMetadata)
 	}
-	for key, value := range m {
+	for _, key := range slices.Sorted(maps.Keys(m)) { // so that equal inputs have equal errors
 		if key == "" {
 			c.Add(field, "must not have an empty key")
 		}
 		c.Text(field, key, MaxMetadataKey)
-		c.Text(field+"/"+key, value, MaxMetadataValue)
+		c.Text(field+"/"+key, m[key], MaxMetadataValue)
 	}
 }

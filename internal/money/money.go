@@ -24,7 +24,9 @@ var BalanceLimit = decimal.New(1, 28)
 var amountLimit = decimal.New(1, MaxIntegerDigits)
 
 // IsCurrency reports whether code is an ISO 4217 currency, in capitals.
-func IsCurrency(code string) bool { return currency.IsValid(code) }
+func IsCurrency(code string) bool {
+	return code != "" && currency.IsValid(code) // for which no currency is one
+}
 
 // Digits returns how many digits an amount of the currency has after the dot,
 // by ISO 4217: 2 for USD, 0 for JPY, 3 for KWD. It is 0 for an unknown code.

@@ -5,7 +5,9 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
@@ -46,7 +48,7 @@ const (
 func Open(ctx context.Context, c Config) (*DB, error) {
 	config, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
-		return nil, fmt.Errorf("read the database URL: %w", err)
+		return nil, urlError(err)
 	}
 	config.MaxConns = int32(cmp.Or(c.PoolSize, 16))
 	config.MinConns = 0
@@ -55,7 +57,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	config.AfterConnect = registerTypes
 	conn := config.ConnConfig
 	if conn.ConnectTimeout == 0 {
-		conn.ConnectTimeout = 5 * time.Second
+		conn.ConnectTimeout = connectTimeout
 	}
 	if c.Pooler == TransactionPooler {
 		conn.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
@@ -69,6 +71,23 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		return nil, fmt.Errorf("open the pool: %w", err)
 	}
 	return &DB{Pool: pool, AcquireTimeout: cmp.Or(c.AcquireTimeout, time.Second)}, nil
+}
+
+// connectTimeout is for each host, where the URL does not say otherwise.
+const connectTimeout = 5 * time.Second
+
+// errURL says what a database URL is instead of what was given, which may hold
+// a password: pgx masks it only where it can tell where it begins and ends.
+var errURL = errors.New("the database URL cannot be read: it is neither like postgres://user:password@host:port/database?sslmode=verify-full " +
+	"(special characters percent-encoded) nor a list of key=value")
+
+// urlError is the error for a URL that pgx could not read because of err.
+func urlError(err error) error {
+	var file *fs.PathError // of a certificate, or a service file
+	if errors.As(err, &file) {
+		return fmt.Errorf("%w, or one of its files is missing: %w", errURL, file)
+	}
+	return errURL
 }
 
 // registerTypes teaches a connection to read and write our types in binary.

@@ -1,6 +1,7 @@
 package retry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,11 +51,8 @@ const (
 	deadlockDetected       = "40P01"
 	lockNotAvailable       = "55P03"
 	queryCanceled          = "57014"
-	adminShutdown          = "57P01"
-	crashShutdown          = "57P02"
 	cannotConnectNow       = "57P03"
 	readOnlySQLTransaction = "25006"
-	idleInTransaction      = "25P03"
 
 	classConnection = "08"
 	classResources  = "53"
@@ -83,24 +81,24 @@ func repeatable(err error) bool {
 	return errors.Is(err, ErrConflict) || lost(err)
 }
 
-// lost reports whether err says that the connection is gone, or leads to a
-// server that can no longer write. A connection that could not be made is not
-// lost: asking again at once would only add to the load.
+// lost reports whether err says that the connection is gone (as after every
+// FATAL error of the server's), or leads to a server that can no longer write.
+// A connection that could not be made is not lost: asking again at once would
+// only add to the load.
 func lost(err error) bool {
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) {
 		return false
 	}
-	switch code := SQLState(err); code {
-	case adminShutdown, crashShutdown, cannotConnectNow, readOnlySQLTransaction, idleInTransaction:
-		return true
-	case "":
-		var op *net.OpError
-		return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-			errors.Is(err, pgconn.ErrConnClosed) || errors.As(err, &op)
-	default:
-		return strings.HasPrefix(code, classConnection)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		severity := cmp.Or(pg.SeverityUnlocalized, pg.Severity) // a pooler may send the second alone
+		return severity == "FATAL" || severity == "PANIC" ||
+			pg.Code == readOnlySQLTransaction || pg.Code == cannotConnectNow || strings.HasPrefix(pg.Code, classConnection)
 	}
+	var op *net.OpError
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, pgconn.ErrConnClosed) || errors.As(err, &op)
 }
 
 // exhausted is the end of a transaction whose last attempt ended in err.
@@ -111,7 +109,7 @@ func exhausted(attempts int, err error) error {
 	return &ExhaustedError{Attempts: attempts, Last: err}
 }
 
-// translate gives err the kind that callers act on.
+// translate gives err, which is not repeated, the kind that callers act on.
 func translate(err error) error {
 	var connect *pgconn.ConnectError
 	code := SQLState(err)
@@ -120,8 +118,6 @@ func translate(err error) error {
 		return err
 	case code == lockNotAvailable:
 		return fmt.Errorf("%w: %w", ErrLockUnavailable, err)
-	case code == serializationFailure, code == deadlockDetected, errors.Is(err, ErrConflict):
-		return &ExhaustedError{Attempts: 1, Last: err} // the context ended with it
 	case errors.As(err, &connect), lost(err), code == queryCanceled,
 		strings.HasPrefix(code, classResources), strings.HasPrefix(code, classSystem),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

@@ -67,7 +67,8 @@ func Tx[T any](ctx context.Context, db Beginner, opts pgx.TxOptions, policy Poli
 		if err == nil {
 			return result, nil
 		}
-		if !repeatable(err) || ctx.Err() != nil {
+		cut := ctx.Err() != nil && lost(err) // by the context, which is no conflict
+		if !repeatable(err) || cut {
 			return result, translate(err)
 		}
 		if policy.OnConflict != nil {
@@ -185,11 +186,15 @@ const rollbackTimeout = time.Second
 
 // pause is a full jitter: the attempts of many that collided spread out.
 func (p Policy) pause(attempt int) time.Duration {
-	ceiling := p.MaxPause
-	if shift := attempt - 1; shift < 30 && p.MinPause<<shift < ceiling {
-		ceiling = p.MinPause << shift
+	ceiling := p.MinPause
+	for range attempt - 1 {
+		if ceiling > p.MaxPause/2 {
+			ceiling = p.MaxPause
+			break
+		}
+		ceiling *= 2
 	}
-	return rand.N(ceiling + 1)
+	return rand.N(min(ceiling, p.MaxPause) + 1)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

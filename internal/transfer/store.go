@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -65,7 +66,7 @@ const selectTransfersSQL = `
 	SELECT id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
 	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id
 	  FROM transfers
-	 WHERE ($1::xid8 IS NULL OR (tx_id, id) > ($1, $2))
+	 WHERE (tx_id, id) > ($1, $2)
 	   AND tx_id < pg_snapshot_xmin(pg_current_snapshot())
 	 ORDER BY tx_id, id
 	 LIMIT $3`
@@ -74,7 +75,7 @@ const selectTransfersDescendingSQL = `
 	SELECT id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
 	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id
 	  FROM transfers
-	 WHERE ($1::xid8 IS NULL OR (tx_id, id) < ($1, $2))
+	 WHERE (tx_id, id) < ($1, $2)
 	 ORDER BY tx_id DESC, id DESC
 	 LIMIT $3`
 
@@ -96,7 +97,7 @@ const selectAccountTransfersDescendingSQL = `
 	  FROM (SELECT transfer_id, version
 	          FROM entries
 	         WHERE account_id = $1
-	           AND ($2 = 0 OR version < $2)
+	           AND version < $2
 	         ORDER BY version DESC
 	         LIMIT $3) e
 	  JOIN transfers t ON t.id = e.transfer_id
@@ -112,19 +113,21 @@ func selectTransfers(ctx context.Context, tx pgx.Tx, f Filter) ([]Transfer, erro
 	return transfers, nil
 }
 
+// listSQL returns f's query. A list from the start has a position, too, the
+// one before or behind all others: with an OR in its place, a generic plan
+// would walk to every page from the start.
 func listSQL(f Filter) (string, []any) {
-	var after Position
-	var afterTx *uint64
-	if f.After != nil {
-		after = *f.After
-		afterTx = &after.TxID
-	}
 	all, one := selectTransfersSQL, selectAccountTransfersSQL
+	var after Position
 	if f.Descending {
 		all, one = selectTransfersDescendingSQL, selectAccountTransfersDescendingSQL
+		after = Position{Version: math.MaxInt64, TxID: math.MaxUint64, ID: uuid.Max}
+	}
+	if f.After != nil {
+		after = *f.After
 	}
 	if f.AccountID != uuid.Nil {
 		return one, []any{f.AccountID, after.Version, f.Limit}
 	}
-	return all, []any{afterTx, after.ID, f.Limit}
+	return all, []any{after.TxID, after.ID, f.Limit}
 }

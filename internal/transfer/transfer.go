@@ -5,6 +5,8 @@
 package transfer
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -80,11 +82,14 @@ func (c Command) Validate() error {
 	} else if err := money.CheckAmount(c.Amount, c.Currency); err != nil {
 		check.Add("amount", "%v", err)
 	}
-	for field, id := range c.named() {
-		if id == uuid.Nil {
-			check.Add(field, "is required")
-		} else if accounts.IsExternal(id) {
-			check.Add(field, "must not be an external account: debits and credits have it as their other side")
+	if all := []string{Between, Debit, Credit}; !slices.Contains(all, c.Kind) {
+		check.Add("kind", "must be one of %s", strings.Join(all, ", "))
+	}
+	for _, side := range c.named() {
+		if side.id == uuid.Nil {
+			check.Add(side.field, "is required")
+		} else if accounts.IsExternal(side.id) {
+			check.Add(side.field, "must not be an external account: debits and credits have it as their other side")
 		}
 	}
 	check.Text("description", c.Description, invalid.MaxDescription)
@@ -101,16 +106,20 @@ func (c Command) Validate() error {
 	return nil
 }
 
-// named returns the accounts that the caller named, by the fields that named
-// them.
-func (c Command) named() map[string]uuid.UUID {
+// A named account is one that the caller named, and the field that named it.
+type named struct {
+	field string
+	id    uuid.UUID
+}
+
+func (c Command) named() []named {
 	switch c.Kind {
 	case Debit:
-		return map[string]uuid.UUID{"account_id": c.DebitAccountID}
+		return []named{{"account_id", c.DebitAccountID}}
 	case Credit:
-		return map[string]uuid.UUID{"account_id": c.CreditAccountID}
+		return []named{{"account_id", c.CreditAccountID}}
 	}
-	return map[string]uuid.UUID{"debit_account_id": c.DebitAccountID, "credit_account_id": c.CreditAccountID}
+	return []named{{"debit_account_id", c.DebitAccountID}, {"credit_account_id", c.CreditAccountID}}
 }
 
 func (c Command) fingerprint() idempotency.Fingerprint {

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/rowlock/ledger/internal/retry"
+	"github.com/rowlock/ledger/internal/transfer"
+)
+
+// serviceFlags are what the service promises its callers and asks of its
+// database. They must nest: a wait that is inside another ends before it.
+type serviceFlags struct {
+	Mode             string `help:"How balances are changed under contention: ${modes}." default:"pessimistic" enum:"${modes}"`
+	AllowLostUpdates bool   `help:"Allow --mode none, which loses money, for demonstrations."`
+	RowLock          string `help:"Row lock of the pessimistic mode: update, no-key-update." default:"update" enum:"update,no-key-update"`
+	LockWait         string `help:"At a locked row in the pessimistic mode: wait, or nowait to answer at once." default:"wait" enum:"wait,nowait"`
+
+	RequestTimeout   time.Duration `help:"Time for one request." default:"10s"`
+	StatementTimeout time.Duration `help:"Time for one statement in the database." default:"5s"`
+	LockTimeout      time.Duration `help:"Time to wait for one lock." default:"2s"`
+	IdleTimeout      time.Duration `help:"Time that the database keeps a transaction whose client is silent." default:"10s"`
+	AcquireTimeout   time.Duration `help:"Time to wait for a connection of the pool." default:"1s"`
+	PoolSize         int           `help:"Connections to the database." default:"16"`
+	Pooler           string        `help:"What stands between us and the database: none, or transaction for PgBouncer and its kind in transaction mode." default:"none" enum:"none,transaction"`
+
+	Attempts int           `help:"Attempts of a transaction that loses conflicts." default:"20"`
+	MinPause time.Duration `help:"Least bound of the random pause before another attempt; it doubles." default:"10ms"`
+	MaxPause time.Duration `help:"Greatest bound of that pause." default:"500ms"`
+
+	MaxInFlight    int           `help:"Requests at work at once; more are answered 503." default:"1024"`
+	IdempotencyTTL time.Duration `name:"idempotency-ttl" help:"How long an idempotency key lives at least." default:"24h"`
+}
+
+// check returns what is wrong with the flags, all of it.
+func (f serviceFlags) check() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	mode, err := transfer.ModeByName(f.Mode)
+	if err != nil {
+		errs = append(errs, err)
+	} else if mode.LosesMoney && !f.AllowLostUpdates {
+		fail("--mode %s loses money: it needs --allow-lost-updates, and nobody's real money", f.Mode)
+	}
+	if f.Mode != transfer.Pessimistic.Name && (f.RowLock != "update" || f.LockWait != "wait") {
+		fail("--row-lock and --lock-wait are for --mode %s only", transfer.Pessimistic.Name)
+	}
+	if f.LockTimeout <= 0 {
+		fail("--lock-timeout must be positive")
+	}
+	if f.StatementTimeout <= f.LockTimeout {
+		fail("--statement-timeout (%v) must be longer than --lock-timeout (%v)", f.StatementTimeout, f.LockTimeout)
+	}
+	if f.RequestTimeout <= f.StatementTimeout {
+		fail("--request-timeout (%v) must be longer than --statement-timeout (%v)", f.RequestTimeout, f.StatementTimeout)
+	}
+	if f.AcquireTimeout <= 0 || f.AcquireTimeout >= f.RequestTimeout {
+		fail("--acquire-timeout (%v) must be positive and shorter than --request-timeout (%v)", f.AcquireTimeout, f.RequestTimeout)
+	}
+	if f.IdleTimeout < f.StatementTimeout {
+		fail("--idle-timeout (%v) must not be shorter than --statement-timeout (%v)", f.IdleTimeout, f.StatementTimeout)
+	}
+	if f.MinPause <= 0 || f.MaxPause < f.MinPause {
+		fail("--min-pause (%v) must be positive and not longer than --max-pause (%v)", f.MinPause, f.MaxPause)
+	}
+	if f.IdempotencyTTL < time.Minute {
+		fail("--idempotency-ttl (%v) must be at least a minute", f.IdempotencyTTL)
+	}
+	for name, n := range map[string]int{"--pool-size": f.PoolSize, "--attempts": f.Attempts, "--max-in-flight": f.MaxInFlight} {
+		if n < 1 {
+			fail("%s must be at least 1", name)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// policy is how transactions are repeated; conflicts are told to onConflict.
+func (f serviceFlags) policy(onConflict func(retry.Conflict)) retry.Policy {
+	return retry.Policy{
+		Attempts: f.Attempts, MinPause: f.MinPause, MaxPause: f.MaxPause,
+		StatementTimeout: f.StatementTimeout, LockTimeout: f.LockTimeout, IdleTimeout: f.IdleTimeout,
+		OnConflict: onConflict,
+	}
+}
+
+func (f serviceFlags) locking() transfer.Locking {
+	return transfer.Locking{NoKeyUpdate: f.RowLock == "no-key-update", NoWait: f.LockWait == "nowait"}
+}
+
+// modeNames is the list that flags accept.
+func modeNames() string {
+	var names []string
+	for _, m := range transfer.Modes() {
+		names = append(names, m.Name)
+	}
+	return strings.Join(names, ",")
+}
+
+// checkListen refuses an address that others can reach while there is nothing
+// to tell them apart by.
+func checkListen(address string, authenticated, insecure bool) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("--listen %s: %w", address, err)
+	}
+	if ip := net.ParseIP(host); authenticated || insecure || host == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("--listen %s can be reached by others: admit callers with --token-file, or all of them with --insecure-no-auth", address)
+}

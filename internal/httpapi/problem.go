@@ -1,0 +1,205 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/rowlock/ledger/internal/accounts"
+	"github.com/rowlock/ledger/internal/idempotency"
+	"github.com/rowlock/ledger/internal/invalid"
+	"github.com/rowlock/ledger/internal/retry"
+	"github.com/rowlock/ledger/internal/transfer"
+)
+
+// What can go wrong before the domain is asked.
+var (
+	errNotFound             = errors.New("no such route")
+	errMethodNotAllowed     = errors.New("method not allowed")
+	errForbidden            = errors.New("request of another origin")
+	errUnauthenticated      = errors.New("no valid token")
+	errOverloaded           = errors.New("too many requests in flight")
+	errRequestTimeout       = errors.New("the body did not arrive in time")
+	errPayloadTooLarge      = errors.New("the body is too large")
+	errUnsupportedMediaType = errors.New("the body is not plain application/json")
+	errNotReady             = errors.New("not ready")
+)
+
+// A kind of problem: the errors that it is made of, and what a caller is told.
+type kind struct {
+	matches   func(error) bool
+	status    int
+	code      string
+	title     string
+	detail    string // of errors that do not bring one of their own, which is fit to be sent
+	retryable bool   // the same request, as it is, may succeed later
+}
+
+// kinds is the one table from errors to answers. The first line that matches
+// counts. A commit whose outcome is unknown comes first: whatever else the
+// error says, money may have moved.
+var kinds = []kind{
+	{is(retry.ErrCommitUnknown), 503, "outcome-unknown", "The outcome is unknown",
+		"The database did not say whether this took effect. Send the same request with the same Idempotency-Key again to find out.", true},
+
+	{as[*invalid.Error], 400, "invalid-request", "The request is invalid", "", false},
+	{is(errUnauthenticated), 401, "unauthenticated", "Authentication is needed", "Send a valid token: Authorization: Bearer TOKEN.", false},
+	{is(errForbidden), 403, "forbidden", "This is not allowed", "A web page of another origin may not do this.", false},
+	{is(errNotFound), 404, "not-found", "Not found", "There is nothing at this path.", false},
+	{is(accounts.ErrNotFound), 404, "not-found", "Not found", "There is no account with this id.", false},
+	{is(transfer.ErrNotFound), 404, "not-found", "Not found", "There is no transfer with this id.", false},
+	{is(errMethodNotAllowed), 405, "method-not-allowed", "The method is not allowed", "This path has other methods: see Allow.", false},
+	{is(errRequestTimeout), 408, "request-timeout", "The request took too long", "The body did not arrive in time. Nothing was done.", true},
+	{is(errPayloadTooLarge), 413, "payload-too-large", "The body is too large", "The body is larger than this server reads.", false},
+	{is(errUnsupportedMediaType), 415, "unsupported-media-type", "The body is of another type", "Send the body as Content-Type: application/json, without a Content-Encoding.", false},
+
+	{is(accounts.ErrExists), 409, "account-exists", "The account exists", "An account with this id is there already.", false},
+	{is(accounts.ErrNotEmpty), 409, "account-not-empty", "The account is not empty", "An account is closed with a zero balance only.", false},
+	{is(accounts.ErrClosed), 422, "account-closed", "The account is closed", "The account is closed, for good.", false},
+	{is(accounts.ErrExternal), 422, "external-account", "The account is external", "External accounts are neither frozen nor closed.", false},
+
+	{is(transfer.ErrSameAccount), 422, "same-account", "Both accounts are the same", "The debit and the credit account must differ.", false},
+	{is(transfer.ErrAccountNotFound), 422, "account-not-found", "An account does not exist", "", false},
+	{is(transfer.ErrCurrencyMismatch), 422, "currency-mismatch", "The currencies differ", "", false},
+	{is(transfer.ErrAccountFrozen), 422, "account-frozen", "An account is frozen", "", false},
+	{is(transfer.ErrAccountClosed), 422, "account-closed", "The account is closed", "", false},
+	{is(transfer.ErrInsufficientFunds), 422, "insufficient-funds", "Insufficient funds", "", false},
+	{is(transfer.ErrLimitExceeded), 422, "limit-exceeded", "A balance would leave its range", "", false},
+	{is(idempotency.ErrKeyReused), 422, "idempotency-key-reused", "The idempotency key is used",
+		"This Idempotency-Key was first used for something else. Nothing was done; use another key.", false},
+
+	{is(errOverloaded), 503, "overloaded", "Too many requests", "Too many requests are in flight. Nothing was done.", true},
+	{is(errNotReady), 503, "unavailable", "The service is unavailable", "The service is not ready.", true},
+	{is(retry.ErrLockUnavailable), 409, "lock-unavailable", "A lock is not available", "Somebody else held what this needs for too long. Nothing was done.", true},
+	{is(retry.ErrUnavailable), 503, "unavailable", "The service is unavailable", "The database cannot serve this now. Nothing was done.", true},
+	{as[*retry.ExhaustedError], 503, "contention", "Too much contention", "Others kept changing the same accounts. Nothing was done.", true},
+	{is(retry.ErrConflict), 503, "contention", "Too much contention", "Others kept changing the same accounts. Nothing was done.", true},
+}
+
+// unknown is for errors that no line of the table matches. Their text is
+// logged and never sent.
+var unknown = kind{status: 500, code: "internal", title: "Internal error",
+	detail: "Something is wrong with the service, and has been logged. Send the same request with the same Idempotency-Key again later."}
+
+func is(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
+
+func as[T error](err error) bool {
+	var target T
+	return errors.As(err, &target)
+}
+
+func kindOf(err error) kind {
+	for _, k := range kinds {
+		if k.matches(err) {
+			return k
+		}
+	}
+	return unknown
+}
+
+// documentation is where each code has its heading.
+const documentation = "https://github.com/rowlock/ledger/blob/main/docs/problems.md#"
+
+// A problem is the body of an answer that is none, by RFC 9457.
+type problem struct {
+	Type      string  `json:"type"`
+	Title     string  `json:"title"`
+	Status    int     `json:"status"`
+	Detail    string  `json:"detail"`
+	Instance  string  `json:"instance"`
+	Code      string  `json:"code"`
+	Retryable bool    `json:"retryable"`
+	Errors    []fault `json:"errors,omitempty"`
+	AccountID string  `json:"account_id,omitempty"`
+	Currency  string  `json:"currency,omitempty"`
+	Available string  `json:"available,omitempty"`
+	Required  string  `json:"required,omitempty"`
+}
+
+type fault struct {
+	Field  string `json:"field"`
+	Detail string `json:"detail"`
+}
+
+// An occurrence is an error whose instance is known: a replay must name the
+// same one.
+type occurrence struct {
+	error
+	instance string
+}
+
+func (o *occurrence) Unwrap() error { return o.error }
+
+// describe is the problem that err is, in the request of that id.
+func describe(err error, requestID string) problem {
+	k := kindOf(err)
+	p := problem{
+		Type: documentation + k.code, Title: k.title, Status: k.status, Detail: k.detail,
+		Instance: instance(requestID), Code: k.code, Retryable: k.retryable,
+	}
+	if o, ok := errors.AsType[*occurrence](err); ok {
+		p.Instance = o.instance
+	}
+	if k.detail != "" {
+		return p
+	}
+	if e, ok := errors.AsType[*invalid.Error](err); ok {
+		p.Errors, p.Detail = faults(e)
+	}
+	if refusal, ok := errors.AsType[*transfer.Refusal](err); ok {
+		p.Detail = refusal.Error()
+		p.Instance = "urn:uuid:" + refusal.TransferID.String()
+		p.AccountID = refusal.AccountID.String()
+		p.Currency, p.Available, p.Required = refusal.Currency, refusal.Available, refusal.Required
+	}
+	return p
+}
+
+// instance names the request as a URI.
+func instance(requestID string) string {
+	if _, err := uuid.Parse(requestID); err == nil {
+		return "urn:uuid:" + requestID
+	}
+	return "urn:x-request-id:" + requestID
+}
+
+// faults are e's, in the order of their fields, and in one sentence.
+func faults(e *invalid.Error) (all []fault, detail string) {
+	sorted := slices.SortedFunc(slices.Values(e.Faults), func(a, b invalid.Fault) int { return strings.Compare(a.Field, b.Field) })
+	var sentences []string
+	for _, f := range sorted {
+		f.Field, f.Detail = clip(f.Field), clip(f.Detail)
+		all = append(all, fault(f))
+		sentences = append(sentences, f.Field+" "+f.Detail)
+	}
+	return all, strings.Join(sentences, "; ")
+}
+
+// clip shortens and cleans text that the caller chose.
+func clip(s string) string {
+	const limit = 200
+	if len(s) > limit {
+		cut := limit
+		for !utf8.RuneStart(s[cut]) {
+			cut--
+		}
+		s = s[:cut] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// writeProblem answers with the problem that err is.
+func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
+	c := callOf(r)
+	p := describe(err, c.id)
+	c.code, c.err = p.Code, err
+	w.Header().Set("Content-Type", "application/problem+json")
+	if p.Retryable && p.Status != http.StatusRequestTimeout {
+		w.Header().Set("Retry-After", "1")
+	}
+	write(w, p.Status, p)
+}
