@@ -39,7 +39,8 @@ func (f *form) required(field string, t text) string {
 
 // account reads the id of an account that the body must name.
 func (f *form) account(field string, t text) uuid.UUID {
-	if f.required(field, t); !t.given {
+	if !t.given {
+		f.Add(field, "is required")
 		return uuid.Nil
 	}
 	return f.id(field, t.value)
@@ -144,9 +145,9 @@ func (f *form) limit(q url.Values) int {
 	if !q.Has("limit") {
 		return defaultLimit
 	}
-	text := q.Get("limit")
-	n, err := strconv.Atoi(text)
-	if err != nil || strconv.Itoa(n) != text || n < 1 || n > maxLimit {
+	digits := q.Get("limit")
+	n, err := strconv.Atoi(digits)
+	if err != nil || strconv.Itoa(n) != digits || n < 1 || n > maxLimit {
 		f.Add("limit", "must be a number from 1 to %d", maxLimit)
 	}
 	return n

@@ -97,7 +97,7 @@ func (s *server) record(r *http.Request, c *call, took time.Duration) {
 	if !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}, o.Method) {
 		o.Method = "OTHER"
 	}
-	if errors.Is(c.err, errNotFound) || o.Route == "" {
+	if errors.Is(c.err, errNotFound) || errors.Is(c.err, errMethodNotAllowed) || o.Route == "" {
 		o.Route = "unmatched"
 	}
 	s.Observe(o)
@@ -127,17 +127,16 @@ func (s *server) record(r *http.Request, c *call, took time.Duration) {
 func recoverPanics(next http.Handler) http.Handler {
 	return handle(func(w http.ResponseWriter, r *http.Request) (err error) {
 		defer func() {
-			v := recover()
-			if v == nil || v == http.ErrAbortHandler {
-				if v != nil {
-					panic(v)
+			switch v := recover(); v {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(v)
+			default:
+				err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+				if c := callOf(r); c.status != 0 { // half an answer is out: no other can follow
+					c.status, c.err = http.StatusInternalServerError, err
+					panic(http.ErrAbortHandler)
 				}
-				return
-			}
-			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
-			if c := callOf(r); c.status != 0 { // half an answer is out: no other can follow
-				c.status, c.err = http.StatusInternalServerError, err
-				panic(http.ErrAbortHandler)
 			}
 		}()
 		next.ServeHTTP(w, r)
@@ -209,7 +208,7 @@ func bearer(h http.Header) (token string, ok bool) {
 // database connection. The time it has is that of a request.
 func (s *server) readBody(next http.Handler) http.Handler {
 	return handle(func(w http.ResponseWriter, r *http.Request) error {
-		if r.Body == http.NoBody {
+		if r.Method != http.MethodPost { // no other call has a body
 			next.ServeHTTP(w, r)
 			return nil
 		}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"slices"
@@ -172,7 +173,7 @@ func faults(e *invalid.Error) (all []fault, detail string) {
 	sorted := slices.SortedFunc(slices.Values(e.Faults), func(a, b invalid.Fault) int { return strings.Compare(a.Field, b.Field) })
 	var sentences []string
 	for _, f := range sorted {
-		f.Field, f.Detail = clip(f.Field), clip(f.Detail)
+		f.Field, f.Detail = cmp.Or(clip(f.Field), `""`), clip(f.Detail) // a name may be empty
 		all = append(all, fault(f))
 		sentences = append(sentences, f.Field+" "+f.Detail)
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // routes lists every route. Requests pass the middlewares in the order in which
-// they are named.
+// they are named; those of a group know the route already.
 func (s *server) routes() chi.Router {
 	r := chi.NewRouter()
 	r.Use(s.identify, s.observe, recoverPanics, middleware.GetHead)
@@ -29,22 +30,22 @@ func (s *server) routes() chi.Router {
 		r.Method(http.MethodGet, "/docs/*", docs)
 	})
 
-	r.Route("/v1", func(r chi.Router) {
+	r.Group(func(r chi.Router) {
 		r.Use(limit, s.refuseOtherOrigins, s.authenticate, s.readBody, s.detach)
 
-		r.Post("/accounts", handle(query(s.openAccount)))
-		r.Get("/accounts", handle(query(s.listAccounts, "currency", "status", "limit", "cursor")))
-		r.Get("/accounts/{id}", handle(query(s.getAccount)))
-		r.Post("/accounts/{id}/freeze", handle(query(s.setStatus(s.Accounts.Freeze))))
-		r.Post("/accounts/{id}/unfreeze", handle(query(s.setStatus(s.Accounts.Unfreeze))))
-		r.Post("/accounts/{id}/close", handle(query(s.setStatus(s.Accounts.Close))))
-		r.Get("/accounts/{id}/entries", handle(query(s.listEntries, "order", "limit", "cursor")))
+		r.Post("/v1/accounts", handle(query(s.openAccount)))
+		r.Get("/v1/accounts", handle(query(s.listAccounts, "currency", "status", "limit", "cursor")))
+		r.Get("/v1/accounts/{id}", handle(query(s.getAccount)))
+		r.Post("/v1/accounts/{id}/freeze", handle(query(s.setStatus(s.Accounts.Freeze))))
+		r.Post("/v1/accounts/{id}/unfreeze", handle(query(s.setStatus(s.Accounts.Unfreeze))))
+		r.Post("/v1/accounts/{id}/close", handle(query(s.setStatus(s.Accounts.Close))))
+		r.Get("/v1/accounts/{id}/entries", handle(query(s.listEntries, "order", "limit", "cursor")))
 
-		r.Post("/transfers", handle(query(s.createTransfer)))
-		r.Post("/debits", handle(query(s.createDebit)))
-		r.Post("/credits", handle(query(s.createCredit)))
-		r.Get("/transfers", handle(query(s.listTransfers, "account_id", "order", "limit", "cursor")))
-		r.Get("/transfers/{id}", handle(query(s.getTransfer)))
+		r.Post("/v1/transfers", handle(query(s.createTransfer)))
+		r.Post("/v1/debits", handle(query(s.createDebit)))
+		r.Post("/v1/credits", handle(query(s.createCredit)))
+		r.Get("/v1/transfers", handle(query(s.listTransfers, "account_id", "order", "limit", "cursor")))
+		r.Get("/v1/transfers/{id}", handle(query(s.getTransfer)))
 	})
 	return r
 }
@@ -66,17 +67,16 @@ func notFound(http.ResponseWriter, *http.Request) error { return errNotFound }
 // methodNotAllowed says which methods the path has.
 func methodNotAllowed(routes chi.Routes) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		path := cmp.Or(r.URL.RawPath, r.URL.Path) // as chi has it
 		var allowed []string
-		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			if routes.Match(chi.NewRouteContext(), method, r.URL.Path) {
-				allowed = append(allowed, method)
-			}
+		if routes.Match(chi.NewRouteContext(), http.MethodGet, path) {
+			allowed = append(allowed, http.MethodGet, http.MethodHead)
+		}
+		if routes.Match(chi.NewRouteContext(), http.MethodPost, path) {
+			allowed = append(allowed, http.MethodPost)
 		}
 		if len(allowed) == 0 {
 			return errNotFound // a method that chi does not know, on a path that nobody does
-		}
-		if allowed[0] == http.MethodGet {
-			allowed = append(allowed, http.MethodHead)
 		}
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
 		return errMethodNotAllowed

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rowlock/ledger/internal/testdb"
 )
@@ -25,6 +26,7 @@ import (
 //	as NAME                   who sends what follows
 //	with HEADER: VALUE        a header of the next request; repeatable
 //	times N                   send the next request so often
+//	until PATH N              send it until a list has N items, which may take a moment
 //	METHOD PATH [BODY]        send a request; go:"…" is a body as a Go string
 //	status == N               what the last answer must be
 //	problem N CODE [FIELD…]   … with these fields at fault, and no others
@@ -65,6 +67,7 @@ type script struct {
 	token   string // of who sends
 	headers http.Header
 	times   int
+	until   string // PATH N
 	vars    map[string]string
 	last    answer
 	saved   map[string]answer
@@ -88,6 +91,7 @@ var directives = map[string]func(s *script, args string){
 		s.headers.Add(name, strings.TrimSpace(value))
 	},
 	"times":   func(s *script, n string) { s.times = s.number(n) },
+	"until":   func(s *script, args string) { s.until = args },
 	"status":  func(s *script, want string) { s.compare("status", s.last.status, want) },
 	"problem": (*script).problem,
 	"header": func(s *script, args string) {
@@ -173,7 +177,7 @@ func (s *script) send(method, args string) {
 		}
 		body = unquoted
 	}
-	for range max(s.times, 1) {
+	for sent, begun := 0, time.Now(); sent < max(s.times, 1) || s.awaits() && time.Since(begun) < 5*time.Second; sent++ {
 		r, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
 		if err != nil {
 			s.Fatalf("%s: %v", s.at, err)
@@ -200,7 +204,18 @@ func (s *script) send(method, args string) {
 		json.Unmarshal(s.last.body, &s.last.json) // its error: not everything is JSON
 		checkContract(s, s.at, r, s.last)
 	}
-	s.headers, s.times = nil, 0
+	s.headers, s.times, s.until = nil, 0, ""
+}
+
+// awaits reports whether the last answer is not yet what until waits for.
+func (s *script) awaits() bool {
+	path, n, ok := strings.Cut(s.until, " ")
+	if !ok {
+		return false
+	}
+	value, _ := lookup(s.last.json, path)
+	list, _ := value.([]any)
+	return len(list) != s.number(n)
 }
 
 func (s *script) problem(args string) {

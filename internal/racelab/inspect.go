@@ -21,6 +21,34 @@ import (
 // conflict can exhaust their attempts.
 var queues = map[string]bool{transfer.Pessimistic.Name: true, transfer.Atomic.Name: true}
 
+// conflictsOf names the conflicts of each mode, as its metrics do. must is the
+// one that workers who come through the gate together certainly have; without
+// it, or with any other, the mode is not what its name says.
+var conflictsOf = map[string]struct{ must, may string }{
+	transfer.Pessimistic.Name:  {},
+	transfer.Atomic.Name:       {may: "stale"}, // what stood in the way was gone at the second look
+	transfer.Optimistic.Name:   {must: "stale"},
+	transfer.Serializable.Name: {must: "40001"},
+	transfer.None.Name:         {},
+}
+
+// checkConflicts looks whether the mode's own mechanism was at work, and no
+// other.
+func (r *race) checkConflicts() {
+	expected, known := conflictsOf[r.mode.Name]
+	if !known {
+		return
+	}
+	for sqlstate, n := range r.conflicts {
+		if n > 0 && sqlstate != expected.must && sqlstate != expected.may && sqlstate != deadlockDetected {
+			r.fail("mode %s had %d conflicts %q, which it cannot have", r.mode.Name, n, sqlstate)
+		}
+	}
+	if expected.must != "" && r.conflicts[expected.must] == 0 && !r.scenario.KeepsAnyway {
+		r.fail("mode %s had no conflict %q, though its workers contended", r.mode.Name, expected.must)
+	}
+}
+
 // checkOutcomes compares the answers with what the scenario wants.
 func (r *race) checkOutcomes() {
 	for _, a := range r.answers {

@@ -30,7 +30,7 @@ type Lab struct {
 	// interrupt.
 	Database func(ctx context.Context) (url string, drop func(context.Context) error, err error)
 
-	Flags    []string       // further flags for every service
+	Flags    []string       // further flags for every service; whoever does not wait for locks cannot pass the gate
 	Rounds   int            // how often each scenario runs in each mode; 0 means once
 	Seed     uint64         // of the random requests; every round has its own
 	Progress func(Progress) // where not nil, is told of every start and end
@@ -55,6 +55,9 @@ func (l *Lab) Run(ctx context.Context, modes []string, scenarios []*Scenario) ([
 	for round := 1; round <= rounds; round++ {
 		for _, scenario := range scenarios {
 			for _, mode := range modes {
+				if err := ctx.Err(); err != nil {
+					return results, err
+				}
 				p.Mode, p.Scenario, p.Round, p.Result = mode, scenario.Name, round, nil
 				l.progress(p)
 				result, err := l.Race(ctx, mode, scenario, round)

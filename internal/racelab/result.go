@@ -18,7 +18,8 @@ type Result struct {
 	Mode     string `json:"mode"`
 	Round    int    `json:"round"`
 
-	// Kept says that every balance is what its entries say. Lost and
+	// Kept says that every balance is what its entries say; it is false, with
+	// nothing lost, where the race did not come to its end. Lost and
 	// LostExternal are Σ |balance − Σ entries| over the customers' accounts
 	// and over the external one; Overwritten counts the lost updates one by
 	// one, also those that cancel.
@@ -45,8 +46,11 @@ func (r Result) Failed() bool { return len(r.Failures) > 0 }
 
 // money is the table's word on the balances.
 func (r Result) money() string {
-	if r.Kept {
+	switch {
+	case r.Kept:
 		return "kept"
+	case r.Lost.IsZero() && r.Overwritten.IsZero():
+		return "unknown" // the race did not come to its end
 	}
 	return "LOST " + r.Lost.StringFixed(2)
 }

@@ -62,7 +62,8 @@ func ExecService(binary string) Starter {
 }
 
 // serviceEnv passes the URL where no list of processes shows its password, and
-// none of the caller's own settings.
+// none of the caller's own settings. A binary with the race detector would
+// sleep for a second at every end, to hear of races that nobody waits for.
 func serviceEnv(environ []string, databaseURL string) []string {
 	var env []string
 	for _, v := range environ {
@@ -70,7 +71,7 @@ func serviceEnv(environ []string, databaseURL string) []string {
 			env = append(env, v)
 		}
 	}
-	return append(env, "LEDGER_DATABASE_URL="+databaseURL)
+	return append(env, "LEDGER_DATABASE_URL="+databaseURL, "GORACE=atexit_sleep_ms=20")
 }
 
 // A process is a service's process and what it wrote.

@@ -76,7 +76,7 @@ func TestStartReportsWhatAProcessSaid(t *testing.T) {
 
 func TestServiceEnv(t *testing.T) {
 	got := serviceEnv([]string{"PATH=/bin", "LEDGER_MODE=none", "LEDGER_DATABASE_URL=postgres://other"}, "postgres://mine")
-	if want := []string{"PATH=/bin", "LEDGER_DATABASE_URL=postgres://mine"}; !slices.Equal(got, want) {
+	if want := []string{"PATH=/bin", "LEDGER_DATABASE_URL=postgres://mine", "GORACE=atexit_sleep_ms=20"}; !slices.Equal(got, want) {
 		t.Errorf("environment = %v, want %v", got, want)
 	}
 }

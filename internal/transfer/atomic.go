@@ -65,6 +65,9 @@ func moveAtomic(ctx context.Context, tx pgx.Tx, b *pgx.Batch, m *move) error {
 // exists only where both matched.
 //
 // The higher account's time is never below the lower one's: it is the transfer's.
+//
+// The id can be there only where the key is not this attempt's: an attempt
+// before it, whose commit went unanswered, made the transfer.
 const moveSQL = `
 	WITH low AS (
 	  UPDATE accounts
@@ -103,6 +106,7 @@ const moveSQL = `
 	  FROM moved d, moved c
 	 WHERE d.id = $3
 	   AND c.id = $4
+	ON CONFLICT (id) DO NOTHING
 	RETURNING id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
 	          debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id`
 
@@ -126,7 +130,7 @@ func queueMove(b *pgx.Batch, m *move) *Transfer {
 		change = change.Neg()
 	}
 	b.Queue(moveSQL, m.id, m.Kind, m.DebitAccountID, m.CreditAccountID, m.Amount, m.Currency,
-		m.Description, orEmpty(m.Metadata), change).Query(func(rows pgx.Rows) error {
+		m.Description, m.Metadata, change).Query(func(rows pgx.Rows) error {
 		t, err := pgx.CollectExactlyOneRow(rows, scanTransfer)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil // then an update has not matched

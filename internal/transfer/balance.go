@@ -115,7 +115,7 @@ func (bs *balances) judge(m *move) {
 		Amount: m.Amount, Currency: m.Currency, Description: m.Description, Metadata: m.Metadata,
 		DebitVersion: debit.add(m.Amount.Neg()), CreditVersion: credit.add(m.Amount),
 		DebitBalanceAfter: debit.amount, CreditBalanceAfter: credit.amount,
-		CreatedAt: bs.at,
+		CreatedAt: bs.at.UTC(),
 	}
 }
 

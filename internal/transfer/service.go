@@ -40,6 +40,9 @@ type move struct {
 }
 
 func newMove(c Command) *move {
+	if c.Metadata == nil {
+		c.Metadata = map[string]string{} // as it is read back
+	}
 	m := &move{Command: c, id: uuid.Must(uuid.NewV7())}
 	if c.Key != nil {
 		m.claim = &idempotency.Claim{Key: *c.Key, Fingerprint: c.fingerprint(), ResourceID: m.id}

@@ -13,7 +13,8 @@ import (
 const insertTransferSQL = `
 	INSERT INTO transfers (id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
 	                       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+	RETURNING tx_id`
 
 // queueInserts queues the insertion of the transfers that were made.
 func queueInserts(b *pgx.Batch, ms []*move) {
@@ -23,15 +24,9 @@ func queueInserts(b *pgx.Batch, ms []*move) {
 		}
 		t := m.transfer
 		b.Queue(insertTransferSQL, t.ID, t.Kind, t.DebitAccountID, t.CreditAccountID, t.Amount, t.Currency,
-			t.Description, orEmpty(t.Metadata), t.DebitBalanceAfter, t.CreditBalanceAfter, t.DebitVersion, t.CreditVersion, t.CreatedAt)
+			t.Description, t.Metadata, t.DebitBalanceAfter, t.CreditBalanceAfter, t.DebitVersion, t.CreditVersion, t.CreatedAt).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&m.transfer.TxID) })
 	}
-}
-
-func orEmpty(m map[string]string) map[string]string {
-	if m == nil {
-		return map[string]string{}
-	}
-	return m
 }
 
 func scanTransfer(row pgx.CollectableRow) (t Transfer, err error) {

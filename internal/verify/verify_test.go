@@ -3,6 +3,7 @@ package verify_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -211,5 +212,41 @@ func TestFindingsAreBounded(t *testing.T) {
 	var text strings.Builder
 	if err := report.WriteText(&text); err != nil || !strings.Contains(text.String(), "and 30 more") {
 		t.Errorf("WriteText: %v, want the rest as a count:\n%s", err, text.String())
+	}
+}
+
+// A ledger need not be stopped: what is half done or done meanwhile is no
+// finding.
+func TestCleanWhileTransfersGoOn(t *testing.T) {
+	t.Parallel()
+	db := ledger(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	service := transfer.New(db, transfer.Pessimistic, transfer.Locking{}, policy)
+	var traffic sync.WaitGroup
+	for _, ids := range [][2]uuid.UUID{{alice, bob}, {bob, alice}} {
+		traffic.Go(func() {
+			c := transfer.Command{Kind: transfer.Between, DebitAccountID: ids[0], CreditAccountID: ids[1], Amount: decimal.New(1, -2), Currency: "USD"}
+			for ctx.Err() == nil {
+				if _, _, err := service.Create(ctx, c); err != nil && ctx.Err() == nil {
+					t.Errorf("transfer: %v", err)
+					return
+				}
+			}
+		})
+	}
+	before := check(t, db).Transfers
+	var after int64
+	for range 100 {
+		report := check(t, db)
+		if !report.Clean() {
+			t.Errorf("findings = %+v, want none", report.Findings)
+			break
+		}
+		after = report.Transfers
+	}
+	cancel()
+	traffic.Wait()
+	if after == before {
+		t.Error("no transfer was made meanwhile")
 	}
 }

@@ -66,6 +66,15 @@ func TestRace(t *testing.T) {
 			}
 		})
 	}
+	t.Run("no-key-update", func(t *testing.T) {
+		weaker := lab(t, start)
+		weaker.Flags = []string{"--row-lock", "no-key-update"}
+		all, err := weaker.Run(t.Context(), []string{transfer.Pessimistic.Name}, []*racelab.Scenario{racelab.LostUpdate, racelab.Opposite})
+		summary.judge(t, err, all...)
+	})
+	t.Run("schemas", func(t *testing.T) {
+		summary.judge(t, nil, raceInSchemas(t, start)...)
+	})
 	t.Run("controls", func(t *testing.T) {
 		all, err := lab(t, start).Controls(t.Context())
 		summary.judge(t, err, all...)
@@ -73,7 +82,7 @@ func TestRace(t *testing.T) {
 }
 
 // crashes is how often a service is killed.
-const crashes = 3
+const crashes = 5
 
 // selected returns what the flags ask for.
 func selected(t *testing.T) ([]*transfer.Mode, []*racelab.Scenario) {
