@@ -55,7 +55,12 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 	}
 	defer func() { err = errors.Join(err, d.close(logger)) }()
 	if c.Migrate {
-		if err := postgres.Migrate(ctx, cmp.Or(c.MigrateDatabaseURL, d.url), logger); err != nil {
+		err := postgres.Migrate(ctx, cmp.Or(c.MigrateDatabaseURL, d.url), logger)
+		if ctx.Err() != nil {
+			logger.Info("stopped before it served")
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
