@@ -56,6 +56,11 @@ func (c *raceCmd) Run(ctx context.Context, con *console) (err error) {
 		Rounds: c.Rounds, Seed: c.Seed, Progress: progress(con.stderr),
 	}
 	results, err := lab.Run(ctx, modes, scenarios)
+	if err == nil {
+		var controls []racelab.Result
+		controls, err = lab.Controls(ctx) // that the lab is not blind
+		results = append(results, controls...)
+	}
 	write := map[string]func(io.Writer, []racelab.Result) error{
 		"table": racelab.WriteTable, "json": racelab.WriteJSON, "junit": racelab.WriteJUnit,
 	}[c.Format]

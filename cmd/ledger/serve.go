@@ -74,7 +74,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 	defer db.Close()
 	metrics.WatchPool(db)
 
-	s := &service{cmd: c, db: db, metrics: metrics, logger: logger, policy: c.policy(metrics.Conflict(c.Mode))}
+	s := &service{stopping: make(chan struct{}), cmd: c, db: db, metrics: metrics, logger: logger, policy: c.policy(metrics.Conflict(c.Mode))}
 	server := s.newServer(tokens)
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
@@ -111,7 +111,7 @@ type service struct {
 	metrics  *telemetry.Metrics
 	logger   *slog.Logger
 	policy   retry.Policy
-	stopping atomic.Bool
+	stopping chan struct{}
 	migrated atomic.Bool
 }
 
@@ -132,6 +132,7 @@ func (s *service) newServer(tokens *httpapi.Tokens) *http.Server {
 		Transfers:      transfer.New(s.db, mode, s.cmd.locking(), s.policy),
 		Tokens:         tokens,
 		Ready:          s.ready,
+		Stopping:       s.stopping,
 		Metrics:        s.metrics.Handler(),
 		Logger:         s.logger,
 		RequestTimeout: s.cmd.RequestTimeout,
@@ -159,9 +160,6 @@ const readTimeout = 5 * time.Second
 
 // ready returns nil when a request that moves money would succeed.
 func (s *service) ready(ctx context.Context) error {
-	if s.stopping.Load() {
-		return errors.New("stopping")
-	}
 	if !s.migrated.Load() {
 		if err := postgres.Migrated(ctx, s.db, s.policy); err != nil {
 			return err
@@ -173,7 +171,7 @@ func (s *service) ready(ctx context.Context) error {
 
 // drain finishes what has begun and lets nothing begin.
 func (s *service) drain(server *http.Server) error {
-	s.stopping.Store(true)
+	close(s.stopping)
 	time.Sleep(s.cmd.ShutdownDelay)
 	ctx, cancel := context.WithTimeout(context.Background(), s.cmd.StopTimeout)
 	defer cancel()

@@ -20,6 +20,11 @@ func livez(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (s *server) readyz(w http.ResponseWriter, r *http.Request) error {
+	select {
+	case <-s.Stopping: // at once: a balancer has little time to notice
+		return fmt.Errorf("%w: stopping", errNotReady)
+	default:
+	}
 	if err := s.readiness.find(r.Context()); err != nil {
 		return fmt.Errorf("%w: %w", errNotReady, err)
 	}

@@ -29,6 +29,10 @@ type Config struct {
 	// always ready.
 	Ready func(context.Context) error
 
+	// Stopping is closed when the service begins to stop: it is not ready from
+	// then on. Nil never stops.
+	Stopping <-chan struct{}
+
 	Metrics http.Handler      // nil: none are served
 	Observe func(Observation) // called after each request; may be nil
 	Logger  *slog.Logger      // nil discards

@@ -228,3 +228,18 @@ func TestReadinessAsksOnceASecond(t *testing.T) {
 		}
 	})
 }
+
+func TestAServiceThatStopsIsNotReadyAtOnce(t *testing.T) {
+	stopping := make(chan struct{})
+	h := bare(func(c *Config) { c.Stopping = stopping })
+	if w := do(h, "GET", "/readyz", ""); w.Code != 200 {
+		t.Fatalf("got %d before, want 200", w.Code)
+	}
+	close(stopping) // while the last answer is still fresh
+	if w := do(h, "GET", "/readyz", ""); w.Code != 503 {
+		t.Errorf("got %d, want 503", w.Code)
+	}
+	if w := do(h, "GET", "/livez", ""); w.Code != 200 {
+		t.Errorf("livez: got %d, want 200", w.Code)
+	}
+}

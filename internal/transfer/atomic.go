@@ -68,7 +68,7 @@ func moveAtomic(ctx context.Context, tx pgx.Tx, b *pgx.Batch, m *move) error {
 //
 // The id can be there only where the key is not this attempt's: an attempt
 // before it, whose commit went unanswered, made the transfer.
-const moveSQL = `
+const moveBalancesSQL = `
 	WITH low AS (
 	  UPDATE accounts
 	     SET balance = balance + $9,
@@ -129,7 +129,7 @@ func queueMove(b *pgx.Batch, m *move) *Transfer {
 	if compareIDs(m.DebitAccountID, m.CreditAccountID) < 0 {
 		change = change.Neg()
 	}
-	b.Queue(moveSQL, m.id, m.Kind, m.DebitAccountID, m.CreditAccountID, m.Amount, m.Currency,
+	b.Queue(moveBalancesSQL, m.id, m.Kind, m.DebitAccountID, m.CreditAccountID, m.Amount, m.Currency,
 		m.Description, m.Metadata, change).Query(func(rows pgx.Rows) error {
 		t, err := pgx.CollectExactlyOneRow(rows, scanTransfer)
 		if errors.Is(err, pgx.ErrNoRows) {

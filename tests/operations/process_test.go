@@ -45,6 +45,8 @@ func TestOperations(t *testing.T) {
 		{"PostgresKilled", testPostgresKilled},
 		{"ConnectionsExhausted", testConnectionsExhausted},
 		{"ReplicaFrozen", testReplicaFrozen},
+		{"TokensAreReadAgain", testTokensAreReadAgain},
+		{"SlowCallersAreCut", testSlowCallersAreCut},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
