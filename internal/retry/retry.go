@@ -36,6 +36,8 @@ type Policy struct {
 	// The server's own limits, set for each transaction: they end a wait with
 	// an answer, where the context can only cut the connection. Zero leaves the
 	// server's setting. The first two are shortened to what remains of the context.
+	// None of them covers COMMIT's wait for a synchronous standby, which only the
+	// context ends.
 	StatementTimeout, LockTimeout, IdleTimeout time.Duration
 
 	// OnConflict, where not nil, is called for every attempt that failed for

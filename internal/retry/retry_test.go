@@ -27,19 +27,20 @@ func run(t *testing.T, db *fakeDB, p retry.Policy, fn func(context.Context, pgx.
 	return result, err
 }
 
-// In each case the second attempt would succeed.
-func TestTxRepeatsOnlyWhatIsCertainlyUndone(t *testing.T) {
-	t.Parallel()
+// A mishap happens to a first attempt; the second one would succeed.
+type mishap struct {
+	name               string
+	begin, fn, commit  error
+	attempts           int
+	want               error // nil: done
+	wantNot            error
+	conflictedSQLState string
+}
+
+func mishaps(t *testing.T) []mishap {
 	unreachable := cannotConnect(t)
 	refusal := errors.New("a refusal of the domain's")
-	for _, tt := range []struct {
-		name               string
-		begin, fn, commit  error
-		attempts           int
-		want               error // nil: done
-		wantNot            error
-		conflictedSQLState string
-	}{
+	return []mishap{
 		{name: "success", attempts: 1},
 		{name: "serialization failure of a statement", fn: serialization, attempts: 2, conflictedSQLState: "40001"},
 		{name: "deadlock of a statement", fn: fmt.Errorf("lock accounts: %w", deadlock), attempts: 2, conflictedSQLState: "40P01"},
@@ -77,7 +78,12 @@ func TestTxRepeatsOnlyWhatIsCertainlyUndone(t *testing.T) {
 		{name: "FATAL conflict at COMMIT", commit: pgError("FATAL", "40001"), attempts: 1, want: retry.ErrCommitUnknown},
 		{name: "PANIC at COMMIT", commit: pgError("PANIC", "XX000"), attempts: 1, want: retry.ErrCommitUnknown},
 		{name: "context's end at COMMIT", commit: context.DeadlineExceeded, attempts: 1, want: retry.ErrCommitUnknown},
-	} {
+	}
+}
+
+func TestTxRepeatsOnlyWhatIsCertainlyUndone(t *testing.T) {
+	t.Parallel()
+	for _, tt := range mishaps(t) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			db := &fakeDB{beginErrs: []error{tt.begin}, commitErrs: []error{tt.commit}}
@@ -176,77 +182,6 @@ func TestAttemptsAreBounded(t *testing.T) {
 	}
 }
 
-func TestPausesAreAFullJitterBelowADoublingCeiling(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := &fakeDB{}
-		p := retry.Policy{Attempts: 3000, MinPause: time.Second, MaxPause: time.Hour}
-		_, err := retry.Tx(t.Context(), db, pgx.TxOptions{}, p, always(serialization))
-		if err == nil || len(db.begunAt) != 3000 {
-			t.Fatalf("%d attempts and error %v, want 3000 and an error", len(db.begunAt), err)
-		}
-		shortest, longest := time.Hour, time.Duration(0)
-		for i := 1; i < len(db.begunAt); i++ {
-			pause := db.begunAt[i].Sub(db.begunAt[i-1])
-			ceiling := time.Hour
-			if i <= 12 {
-				ceiling = min(time.Hour, time.Second<<(i-1))
-			}
-			if pause < 0 || pause > ceiling {
-				t.Errorf("pause %d = %v, want at most %v", i, pause, ceiling)
-			}
-			if i > 12 {
-				shortest, longest = min(shortest, pause), max(longest, pause)
-			}
-		}
-		// Of 3,000 pauses some are near both ends; that none is has a chance of e^-100.
-		if shortest > 2*time.Minute || longest < 58*time.Minute {
-			t.Errorf("pauses of %v to %v, want them all over the hour", shortest, longest)
-		}
-	})
-}
-
-func TestPausesOfAnyPolicyAreBounded(t *testing.T) {
-	t.Parallel()
-	for _, p := range []retry.Policy{
-		{Attempts: 100},
-		{Attempts: 100, MaxPause: time.Hour},
-		{Attempts: 100, MinPause: time.Hour, MaxPause: 2 * time.Hour},
-		{Attempts: 100, MinPause: 24 * time.Hour, MaxPause: time.Hour},
-		{Attempts: 100, MinPause: time.Minute, MaxPause: 10_000 * time.Hour},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			db := &fakeDB{}
-			if _, err := retry.Tx(t.Context(), db, pgx.TxOptions{}, p, always(serialization)); err == nil {
-				t.Error("error = nil, want one")
-			}
-			for i := 1; i < len(db.begunAt); i++ {
-				if pause := db.begunAt[i].Sub(db.begunAt[i-1]); pause < 0 || pause > p.MaxPause {
-					t.Errorf("pause %d = %v, want at most %v", i, pause, p.MaxPause)
-				}
-			}
-		})
-	}
-}
-
-func TestContextEndsThePause(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		start := time.Now()
-		p, seen := watched(retry.Policy{Attempts: 1_000_000, MinPause: time.Hour, MaxPause: time.Hour})
-		_, err := retry.Tx(ctx, &fakeDB{}, pgx.TxOptions{}, p, always(serialization))
-		var exhausted *retry.ExhaustedError
-		if !errors.As(err, &exhausted) || exhausted.Attempts != len(*seen) || retry.SQLState(err) != "40001" {
-			t.Errorf("error = %v, want exhaustion after %d attempts, of 40001", err, len(*seen))
-		}
-		if spent := time.Since(start); spent != time.Minute {
-			t.Errorf("it took %v, want a minute, when the context ended", spent)
-		}
-	})
-}
-
 func TestContextEndsTheAttempts(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -306,51 +241,6 @@ func TestEveryTransactionIsRolledBackInTheEnd(t *testing.T) {
 	}
 	if len(db.begun) != 3 || db.rollbacks != 3 {
 		t.Errorf("%d transactions and %d rollbacks, want 3 and 3", len(db.begun), db.rollbacks)
-	}
-}
-
-func TestBeginSetsTheLimits(t *testing.T) {
-	t.Parallel()
-	limits := retry.Policy{StatementTimeout: 5 * time.Second, LockTimeout: 2 * time.Second, IdleTimeout: 10 * time.Second}
-	for _, tt := range []struct {
-		name   string
-		opts   pgx.TxOptions
-		policy retry.Policy
-		left   time.Duration // of the context; 0: no end
-		want   string
-	}{
-		{"none", pgx.TxOptions{}, retry.Policy{}, time.Second, "BEGIN"},
-		{"isolation and access", pgx.TxOptions{IsoLevel: pgx.Serializable, AccessMode: pgx.ReadOnly}, retry.Policy{}, 0,
-			"BEGIN ISOLATION LEVEL serializable read only"},
-		{"all", pgx.TxOptions{}, limits, 0,
-			"BEGIN; SET LOCAL statement_timeout = 5000; SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 10000"},
-		{"far end of the context", pgx.TxOptions{}, limits, 10 * time.Second,
-			"BEGIN; SET LOCAL statement_timeout = 5000; SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 10000"},
-		{"near end of the context", pgx.TxOptions{}, limits, 4 * time.Second,
-			"BEGIN; SET LOCAL statement_timeout = 3600; SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 10000"},
-		{"very near end of the context", pgx.TxOptions{}, limits, time.Millisecond,
-			"BEGIN; SET LOCAL statement_timeout = 1; SET LOCAL lock_timeout = 1; SET LOCAL idle_in_transaction_session_timeout = 10000"},
-		{"below a millisecond, where 0 would mean none", pgx.TxOptions{}, retry.Policy{LockTimeout: time.Microsecond}, 0,
-			"BEGIN; SET LOCAL lock_timeout = 1"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx := t.Context()
-				if tt.left > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, tt.left)
-					defer cancel()
-				}
-				db := &fakeDB{}
-				if _, err := retry.Tx(ctx, db, tt.opts, tt.policy, fails()); err != nil {
-					t.Fatalf("error = %v, want none", err)
-				}
-				if got := db.begun[0].BeginQuery; got != tt.want {
-					t.Errorf("begun with %q, want %q", got, tt.want)
-				}
-			})
-		})
 	}
 }
 

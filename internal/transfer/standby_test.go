@@ -20,16 +20,21 @@ import (
 
 // A commit whose wait for its standby was cut short is visible here already. A
 // replay that merely read it would be a promise that a failover breaks.
+//
+// No timeout of the server's ends that wait: statement_timeout does not cover
+// COMMIT. It ends when somebody cancels it, or when the caller has gone.
 func TestAReplayWaitsForTheStandbyThatTheFirstAnswerWaitedFor(t *testing.T) {
 	t.Parallel()
 	l := privateLedger(t)
 	low, high := l.openPair(t, "USD", "100")
-	l.setStandbys(t, `ALTER SYSTEM SET synchronous_standby_names = '*'`)
+	stopCancelling := l.cancelWaitsForStandbys(t)
+	l.exec(t, `ALTER SYSTEM SET synchronous_standby_names = '*'`)
+	l.exec(t, `SELECT pg_reload_conf()`)
 	l.waitUntilCommitsWait(t)
 
-	impatient := retry.Policy{Attempts: 2, StatementTimeout: time.Second}
-	s := transfer.New(l.db, transfer.Pessimistic, transfer.Locking{}, impatient)
-	for _, c := range []transfer.Command{keyed(between(low, high, "1", "USD"), "k"), between(low, high, "2", "USD")} {
+	s := transfer.New(l.db, transfer.Pessimistic, transfer.Locking{}, retry.Policy{Attempts: 2})
+	withKey := keyed(between(low, high, "1", "USD"), "k")
+	for _, c := range []transfer.Command{withKey, between(low, high, "2", "USD")} {
 		if _, _, err := s.Create(t.Context(), c); !errors.Is(err, retry.ErrCommitUnknown) {
 			t.Errorf("without its standby: error = %v, want %v", err, retry.ErrCommitUnknown)
 		}
@@ -37,13 +42,24 @@ func TestAReplayWaitsForTheStandbyThatTheFirstAnswerWaitedFor(t *testing.T) {
 			t.Errorf("%d transfers of %s are visible, want 1: this server has committed", n, c.Amount)
 		}
 	}
-	c := keyed(between(low, high, "1", "USD"), "k")
-	if made, replayed, err := s.Create(t.Context(), c); !errors.Is(err, retry.ErrCommitUnknown) {
-		t.Errorf("replay without the standby = %s, replayed %v, error %v, want %v", made.ID, replayed, err, retry.ErrCommitUnknown)
+	for _, impatience := range []string{"cancelled by somebody", "given up by the caller"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if impatience == "given up by the caller" {
+			stopCancelling()
+			go func() {
+				l.waitForStandbyWait(t)
+				cancel()
+			}()
+		}
+		if made, replayed, err := s.Create(ctx, withKey); !errors.Is(err, retry.ErrCommitUnknown) {
+			t.Errorf("replay without the standby, %s = %s, replayed %v, error %v, want %v", impatience, made.ID, replayed, err, retry.ErrCommitUnknown)
+		}
+		cancel()
 	}
 
-	l.setStandbys(t, `ALTER SYSTEM RESET synchronous_standby_names`)
-	made, replayed, err := l.service(transfer.Pessimistic).Create(t.Context(), c)
+	l.exec(t, `ALTER SYSTEM RESET synchronous_standby_names`)
+	l.exec(t, `SELECT pg_reload_conf()`)
+	made, replayed, err := l.service(transfer.Pessimistic).Create(t.Context(), withKey)
 	if err != nil || !replayed {
 		t.Fatalf("replay without need of a standby: replayed %v, error %v, want a replay", replayed, err)
 	}
@@ -82,18 +98,40 @@ func privateLedger(t *testing.T) *ledger {
 	return &ledger{db: &testdb.DB{DB: pool, URL: server.DSN()}, accounts: accounts.New(pool, patient)}
 }
 
-func (l *ledger) setStandbys(t *testing.T, alterSystemSQL string) {
+// cancelWaitsForStandbys cancels each COMMIT that waits for a standby, once,
+// until stop is called.
+func (l *ledger) cancelWaitsForStandbys(t *testing.T) (stop func()) {
 	t.Helper()
-	l.exec(t, alterSystemSQL)
-	l.exec(t, `SELECT pg_reload_conf()`)
+	const cancelSQL = `
+		SELECT CASE WHEN pg_cancel_backend(pid) THEN backend_xid::text ELSE '' END
+		  FROM pg_stat_activity
+		 WHERE wait_event = 'SyncRep'
+		   AND backend_xid::text <> ALL ($1)`
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		cancelled := []string{}
+		for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			rows, _ := l.db.Query(t.Context(), cancelSQL, cancelled)
+			xids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Errorf("cancel: %v", err)
+				return
+			}
+			cancelled = append(cancelled, xids...)
+		}
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
 }
 
 // waitUntilCommitsWait returns when the server has taken the setting to heart.
 func (l *ledger) waitUntilCommitsWait(t *testing.T) {
 	t.Helper()
-	policy := retry.Policy{Attempts: 1, StatementTimeout: 100 * time.Millisecond}
 	for range 600 {
-		_, err := retry.Tx(t.Context(), l.db, pgx.TxOptions{}, policy, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
+		_, err := retry.Tx(t.Context(), l.db, pgx.TxOptions{}, retry.Policy{Attempts: 1}, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
 			_, err := tx.Exec(ctx, `UPDATE accounts SET name = name`)
 			return struct{}{}, err
 		})
@@ -103,4 +141,15 @@ func (l *ledger) waitUntilCommitsWait(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	t.Fatal("commits do not wait for a standby")
+}
+
+// waitForStandbyWait returns when a COMMIT waits for a standby.
+func (l *ledger) waitForStandbyWait(t *testing.T) {
+	for range 60_000 {
+		if count(t, l, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) > 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Error("no COMMIT waits for a standby")
 }
