@@ -32,6 +32,8 @@ CREATE TABLE transfers (
   CONSTRAINT transfers_two_accounts CHECK (debit_account_id <> credit_account_id),
   CONSTRAINT transfers_versions_count CHECK (debit_version > 0 AND credit_version > 0),
   CONSTRAINT transfers_amount_range CHECK (amount > 0 AND amount < 1e18 AND scale(amount) <= 18),
+  CONSTRAINT transfers_balance_range CHECK (debit_balance_after > -1e28 AND debit_balance_after < 1e28
+                                        AND credit_balance_after > -1e28 AND credit_balance_after < 1e28),
   CONSTRAINT transfers_description_length CHECK (char_length(description) <= 500),
   CONSTRAINT transfers_metadata_object CHECK (jsonb_typeof(metadata) = 'object')
 );

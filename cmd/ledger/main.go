@@ -33,7 +33,7 @@ type commands struct {
 	Postgres postgresCmd `cmd:"" help:"Run a command with a private PostgreSQL server that ends with it."`
 	Token    tokenCmd    `cmd:"" help:"Make a bearer token, and the line of the token file that admits it."`
 
-	Version kong.VersionFlag `help:"Print the version and exit."`
+	Version kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
 // A console is what a command talks to.

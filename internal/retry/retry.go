@@ -139,20 +139,21 @@ func (p Policy) beginSQL(ctx context.Context, opts pgx.TxOptions) string {
 			fmt.Fprintf(&b, "; SET LOCAL %s = %d", name, max(1, d.Milliseconds()))
 		}
 	}
-	limit("statement_timeout", within(ctx, p.StatementTimeout))
-	limit("lock_timeout", within(ctx, p.LockTimeout))
+	limit("statement_timeout", within(ctx, p.StatementTimeout, 9))
+	limit("lock_timeout", within(ctx, p.LockTimeout, 8))
 	limit("idle_in_transaction_session_timeout", p.IdleTimeout)
 	return b.String()
 }
 
-// within shortens d to nine tenths of what remains of ctx, so that the server
-// answers before the context cuts the connection.
-func within(ctx context.Context, d time.Duration) time.Duration {
+// within shortens d to some tenths of what remains of ctx, so that the server
+// answers before the context cuts the connection, and says that it was a lock
+// where it was one.
+func within(ctx context.Context, d time.Duration, tenths time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok || d == 0 {
 		return d
 	}
-	return min(d, max(time.Millisecond, time.Until(deadline)*9/10))
+	return min(d, max(time.Millisecond, time.Until(deadline)*tenths/10))
 }
 
 // commit sends COMMIT alone, so that its answer is one of two things: an error

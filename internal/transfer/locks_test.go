@@ -51,6 +51,31 @@ func TestFundsAndStatusAreJudgedAfterTheLock(t *testing.T) {
 	})
 }
 
+// The mode that looks at nothing again still meets the table's own guard, and
+// then sees that the account is closed.
+func TestNoneDoesNotPayIntoAnAccountThatWasClosed(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	low, high := l.openPair(t, "USD", "0")
+	l.exec(t, `UPDATE accounts SET balance = 100 WHERE id = $1`, high)
+	other := l.session(t)
+	if _, err := other.Exec(t.Context(), `UPDATE accounts SET status = 'closed' WHERE id = $1`, low); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error)
+	go func() {
+		_, _, err := l.service(transfer.None).Create(t.Context(), between(high, low, "100", "USD"))
+		answered <- err
+	}()
+	l.waitForWaiters(t, 1)
+	if err := other.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; !errors.Is(err, transfer.ErrAccountClosed) {
+		t.Errorf("error = %v, want %v", err, transfer.ErrAccountClosed)
+	}
+}
+
 func TestFundsThatComeWhileItWaitsCount(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)

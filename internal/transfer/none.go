@@ -2,8 +2,11 @@ package transfer
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/rowlock/ledger/internal/retry"
 )
 
 // None reads a balance, computes the next one in Go and writes it, whatever
@@ -26,6 +29,9 @@ var None = &Mode{
 		}
 		b = &pgx.Batch{}
 		read.queueWrite(b, overwriteBalanceSQL, func(a *balance, version int64, err error) error {
+			if retry.SQLState(err) == "23514" { // the account was closed in between, which the table's CHECK sees
+				return fmt.Errorf("%w: %w", retry.ErrConflict, err)
+			}
 			shift(ms, a, version)
 			return err
 		})
