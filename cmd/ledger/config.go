@@ -19,6 +19,10 @@ type serviceFlags struct {
 	RowLock          string `help:"Row lock of the pessimistic mode: update, no-key-update." default:"update" enum:"update,no-key-update"`
 	LockWait         string `help:"At a locked row in the pessimistic mode: wait, or nowait to answer at once." default:"wait" enum:"wait,nowait"`
 
+	GroupSize     int           `help:"Transfers that may share a transaction in the pessimistic mode; 1: none do. Default: ${groupsize}, and 1 in other modes." placeholder:"N"`
+	GroupLanes    int           `help:"Such transactions at work at once." default:"1"`
+	GroupLockWait time.Duration `help:"Time for which such a transaction waits for a row that somebody else keeps, before it goes on without it." default:"50ms"`
+
 	RequestTimeout   time.Duration `help:"Time for one request." default:"10s"`
 	StatementTimeout time.Duration `help:"Time for one statement in the database." default:"5s"`
 	LockTimeout      time.Duration `help:"Time to wait for one lock." default:"2s"`
@@ -48,6 +52,15 @@ func (f serviceFlags) check() error {
 	if f.Mode != transfer.Pessimistic.Name && (f.RowLock != "update" || f.LockWait != "wait") {
 		fail("--row-lock and --lock-wait are for --mode %s only", transfer.Pessimistic.Name)
 	}
+	if f.GroupSize < 0 || f.GroupSize > maxGroupSize {
+		fail("--group-size must be 1 to %d", maxGroupSize)
+	}
+	if f.Mode != transfer.Pessimistic.Name && f.GroupSize > 1 {
+		fail("--group-size above 1 is for --mode %s only: groups need its locks", transfer.Pessimistic.Name)
+	}
+	if f.GroupLockWait <= 0 || f.GroupLockWait > f.LockTimeout {
+		fail("--group-lock-wait (%v) must be positive and not longer than --lock-timeout (%v)", f.GroupLockWait, f.LockTimeout)
+	}
 	if f.LockTimeout <= 0 {
 		fail("--lock-timeout must be positive")
 	}
@@ -69,7 +82,7 @@ func (f serviceFlags) check() error {
 	if f.IdempotencyTTL < time.Minute {
 		fail("--idempotency-ttl (%v) must be at least a minute", f.IdempotencyTTL)
 	}
-	for name, n := range map[string]int{"--pool-size": f.PoolSize, "--attempts": f.Attempts, "--max-in-flight": f.MaxInFlight} {
+	for name, n := range map[string]int{"--pool-size": f.PoolSize, "--group-lanes": f.GroupLanes, "--attempts": f.Attempts, "--max-in-flight": f.MaxInFlight} {
 		if n < 1 {
 			fail("%s must be at least 1", name)
 		}
@@ -83,6 +96,35 @@ func (f serviceFlags) policy(onConflict func(retry.Conflict)) retry.Policy {
 		Attempts: f.Attempts, MinPause: f.MinPause, MaxPause: f.MaxPause,
 		StatementTimeout: f.StatementTimeout, LockTimeout: f.LockTimeout, IdleTimeout: f.IdleTimeout,
 		OnConflict: onConflict,
+	}
+}
+
+// groupSize is how many transfers share a transaction, or 1.
+func (f serviceFlags) groupSize() int {
+	switch {
+	case f.GroupSize > 0:
+		return f.GroupSize
+	case f.Mode == transfer.Pessimistic.Name:
+		return defaultGroupSize
+	}
+	return 1
+}
+
+// Measured: docs/benchmarks.md.
+const (
+	defaultGroupSize = 64
+	maxGroupSize     = 1000
+	groupQueue       = 1024
+)
+
+// grouping is nil where every transfer has a transaction of its own.
+func (f serviceFlags) grouping(onGroup func(int)) *transfer.Grouping {
+	if f.groupSize() == 1 {
+		return nil
+	}
+	return &transfer.Grouping{
+		Size: f.groupSize(), Lanes: f.GroupLanes, Queue: groupQueue,
+		LockWait: f.GroupLockWait, Waiters: max(1, f.PoolSize/4), OnGroup: onGroup,
 	}
 }
 

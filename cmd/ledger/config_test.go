@@ -13,6 +13,7 @@ func defaults() serviceFlags {
 		IdleTimeout: 10 * time.Second, AcquireTimeout: time.Second, PoolSize: 16, Pooler: "none",
 		Attempts: 20, MinPause: 10 * time.Millisecond, MaxPause: 500 * time.Millisecond,
 		MaxInFlight: 1024, IdempotencyTTL: 24 * time.Hour,
+		GroupLanes: 1, GroupLockWait: 50 * time.Millisecond,
 	}
 }
 
@@ -31,6 +32,10 @@ func TestFlagsThatContradictAreRefused(t *testing.T) {
 		{"a mode that loses money", func(f *serviceFlags) { f.Mode = "none" }, "--allow-lost-updates"},
 		{"a row lock without the mode for it", func(f *serviceFlags) { f.Mode, f.RowLock = "atomic", "no-key-update" }, "--mode pessimistic only"},
 		{"a lock wait without the mode for it", func(f *serviceFlags) { f.Mode, f.LockWait = "serializable", "nowait" }, "--mode pessimistic only"},
+		{"groups without the mode for them", func(f *serviceFlags) { f.Mode, f.GroupSize = "atomic", 2 }, "--mode pessimistic only"},
+		{"groups without end", func(f *serviceFlags) { f.GroupSize = 100_000 }, "--group-size"},
+		{"no lanes", func(f *serviceFlags) { f.GroupLanes = 0 }, "--group-lanes"},
+		{"a group that waits longer than one", func(f *serviceFlags) { f.GroupLockWait = time.Minute }, "--group-lock-wait"},
 		{"no lock timeout", func(f *serviceFlags) { f.LockTimeout = 0 }, "--lock-timeout"},
 		{"a statement that ends before its lock", func(f *serviceFlags) { f.StatementTimeout = f.LockTimeout }, "longer than --lock-timeout"},
 		{"a request that ends before its statement", func(f *serviceFlags) { f.RequestTimeout = f.StatementTimeout }, "longer than --statement-timeout"},

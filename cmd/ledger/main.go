@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -58,7 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (status i
 		kong.Name("ledger"),
 		kong.Description("Rowlock: a transfer ledger on PostgreSQL, right under contention and able to prove it."),
 		kong.DefaultEnvars("LEDGER"),
-		kong.Vars{"version": version(), "modes": modeNames()},
+		kong.Vars{"version": version(), "modes": modeNames(), "groupsize": strconv.Itoa(defaultGroupSize)},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Exit(func(code int) { panic(exitStatus(code)) }),
 		kong.Writers(stdout, stderr),

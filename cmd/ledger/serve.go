@@ -127,9 +127,13 @@ func (s *service) mode() *transfer.Mode {
 // request's deadline is the handler's.
 func (s *service) newServer(tokens *httpapi.Tokens) *http.Server {
 	mode := s.mode()
+	transfers := transfer.New(s.db, mode, s.cmd.locking(), s.policy)
+	if grouping := s.cmd.grouping(s.metrics.Group); grouping != nil {
+		transfers = transfers.Grouped(*grouping)
+	}
 	config := httpapi.Config{
 		Accounts:       accounts.New(s.db, s.policy),
-		Transfers:      transfer.New(s.db, mode, s.cmd.locking(), s.policy),
+		Transfers:      transfers,
 		Tokens:         tokens,
 		Ready:          s.ready,
 		Stopping:       s.stopping,

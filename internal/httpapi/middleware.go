@@ -24,7 +24,8 @@ import (
 type call struct {
 	id        string
 	principal string
-	body      []byte // read completely before any work
+	body      []byte          // read completely before any work
+	left      <-chan struct{} // closed when the caller leaves
 
 	status int    // 0 until there is an answer
 	code   string // of the problem, if that was the answer
@@ -250,6 +251,7 @@ func (s *server) detach(next http.Handler) http.Handler {
 			callOf(r).status = statusLeft
 			panic(http.ErrAbortHandler) // an empty answer would be a success
 		}
+		callOf(r).left = r.Context().Done()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.RequestTimeout)
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))

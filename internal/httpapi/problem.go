@@ -73,6 +73,7 @@ var kinds = []kind{
 	{is(idempotency.ErrKeyReused), 422, "idempotency-key-reused", "The idempotency key is used",
 		"This Idempotency-Key was first used for something else. Nothing was done; use another key.", false},
 
+	{is(transfer.ErrOverloaded), 503, "overloaded", "Too many requests", "Too many transfers are waiting. Nothing was done.", true},
 	{is(errOverloaded), 503, "overloaded", "Too many requests", "Too many requests are in flight. Nothing was done.", true},
 	{is(errNotReady), 503, "unavailable", "The service is unavailable", "The service is not ready.", true},
 	{is(retry.ErrLockUnavailable), 409, "lock-unavailable", "A lock is not available", "Somebody else held what this needs for too long. Nothing was done.", true},

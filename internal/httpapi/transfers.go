@@ -96,6 +96,7 @@ func (f *form) command(kind string, body newTransfer) transfer.Command {
 // create makes the transfer that c asks for, and answers.
 func (s *server) create(w http.ResponseWriter, r *http.Request, f *form, c transfer.Command) error {
 	c.Key = f.key(r)
+	c.Left = callOf(r).left
 	if err := f.validate(c.Validate()); err != nil {
 		return err
 	}

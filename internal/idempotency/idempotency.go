@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/rowlock/ledger/internal/invalid"
 	"github.com/rowlock/ledger/internal/retry"
@@ -73,9 +73,10 @@ type Claim struct {
 	Fingerprint Fingerprint
 	ResourceID  uuid.UUID
 
-	// Won is set when the batch has run: the key is this transaction's.
-	// Otherwise it was taken before, and [Recall] says for what.
-	Won bool
+	// Known is set when the claim has been answered, and Won where the key is
+	// this transaction's. Otherwise it was taken before, and [Recall] says for
+	// what.
+	Known, Won bool
 }
 
 // An Outcome is what a key was used for.
@@ -86,24 +87,47 @@ type Outcome struct {
 }
 
 // A key that another transaction has inserted and not yet committed makes this
-// wait for that transaction: equal requests take turns here.
-const insertKeySQL = `
+// wait for that transaction: equal requests take turns here. The order of the
+// rows is the order of the locks.
+const insertKeysSQL = `
 	INSERT INTO idempotency_keys (principal, key, fingerprint, resource_id)
-	VALUES ($1, $2, $3, $4)
-	ON CONFLICT (principal, key) DO NOTHING`
+	SELECT principal, key, fingerprint, resource_id
+	  FROM unnest($1::text[], $2::text[], $3::bytea[], $4::uuid[]) AS claim (principal, key, fingerprint, resource_id)
+	 ORDER BY principal COLLATE "C", key COLLATE "C"
+	ON CONFLICT (principal, key) DO NOTHING
+	RETURNING resource_id`
 
-// QueueClaims queues the claiming of keys, in the order of their bytes, which
-// is the order of their locks everywhere.
+// QueueClaims queues the claiming of keys, no two of them equal, in the order
+// of their bytes, which is the order of their locks everywhere.
 func QueueClaims(b *pgx.Batch, claims []*Claim) {
+	if len(claims) == 0 {
+		return
+	}
+	sortByKey(claims)
+	var (
+		principals   = make(pgtype.FlatArray[string], len(claims))
+		keys         = make(pgtype.FlatArray[string], len(claims))
+		fingerprints = make(pgtype.FlatArray[[]byte], len(claims))
+		resources    = make(pgtype.FlatArray[pgtype.UUID], len(claims))
+	)
+	for i, c := range claims {
+		c.Known, c.Won = false, false
+		principals[i], keys[i] = c.Key.Principal, c.Key.Value
+		fingerprints[i], resources[i] = c.Fingerprint[:], pgtype.UUID{Bytes: c.ResourceID, Valid: true}
+	}
+	b.Queue(insertKeysSQL, principals, keys, fingerprints, resources).Query(func(rows pgx.Rows) error {
+		won, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		for _, c := range claims {
+			c.Known, c.Won = err == nil, len(won) == len(claims) || slices.Contains(won, c.ResourceID)
+		}
+		return err
+	})
+}
+
+func sortByKey(claims []*Claim) {
 	slices.SortFunc(claims, func(a, b *Claim) int {
 		return cmp.Or(strings.Compare(a.Key.Principal, b.Key.Principal), strings.Compare(a.Key.Value, b.Key.Value))
 	})
-	for _, c := range claims {
-		b.Queue(insertKeySQL, c.Key.Principal, c.Key.Value, c.Fingerprint[:], c.ResourceID).Exec(func(tag pgconn.CommandTag) error {
-			c.Won = tag.RowsAffected() == 1
-			return nil
-		})
-	}
 }
 
 // FOR UPDATE, though nothing is written: the lock makes this transaction write,
@@ -117,23 +141,43 @@ const lockKeySQL = `
 	   AND key = $2
 	   FOR UPDATE`
 
-// Recall returns what the key of a claim that was not won was used for. The
-// error is [ErrKeyReused] where that was something else, and matches
-// [retry.ErrConflict] where the key has expired in between.
-func Recall(ctx context.Context, tx pgx.Tx, c *Claim) (Outcome, error) {
-	var o Outcome
-	var fingerprint []byte
-	err := tx.QueryRow(ctx, lockKeySQL, c.Key.Principal, c.Key.Value).Scan(&fingerprint, &o.ResourceID, &o.Refusal, &o.Answer)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return o, fmt.Errorf("%w: the idempotency key has just expired", retry.ErrConflict)
+// QueueRecalls queues the look at what the keys of claims that were not won
+// were used for, in the order of their locks. recalled is called for each when
+// the batch has run, with [ErrKeyReused] where the key was used for something
+// else. The batch's error matches [retry.ErrConflict] where a key has expired
+// in between.
+func QueueRecalls(b *pgx.Batch, claims []*Claim, recalled func(*Claim, Outcome, error) error) {
+	sortByKey(claims)
+	for _, c := range claims {
+		b.Queue(lockKeySQL, c.Key.Principal, c.Key.Value).QueryRow(func(row pgx.Row) error {
+			var o Outcome
+			var fingerprint []byte
+			err := row.Scan(&fingerprint, &o.ResourceID, &o.Refusal, &o.Answer)
+			switch {
+			case errors.Is(err, pgx.ErrNoRows):
+				return fmt.Errorf("%w: the idempotency key has just expired", retry.ErrConflict)
+			case err != nil:
+				return fmt.Errorf("lock idempotency key: %w", err)
+			case Fingerprint(fingerprint) != c.Fingerprint:
+				return recalled(c, Outcome{}, ErrKeyReused)
+			}
+			return recalled(c, o, nil)
+		})
 	}
-	if err != nil {
-		return o, fmt.Errorf("lock idempotency key: %w", err)
+}
+
+// Recall is [QueueRecalls] for one claim, sent at once.
+func Recall(ctx context.Context, tx pgx.Tx, c *Claim) (outcome Outcome, err error) {
+	var reused error
+	b := &pgx.Batch{}
+	QueueRecalls(b, []*Claim{c}, func(_ *Claim, o Outcome, err error) error {
+		outcome, reused = o, err
+		return nil
+	})
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return Outcome{}, err
 	}
-	if Fingerprint(fingerprint) != c.Fingerprint {
-		return o, ErrKeyReused
-	}
-	return o, nil
+	return outcome, reused
 }
 
 const updateRefusalSQL = `

@@ -19,10 +19,9 @@ var errProbed = errors.New("probed")
 // of package retry's, or the database's own.
 func Probe(ctx context.Context, db retry.Beginner, policy retry.Policy) error {
 	_, err := retry.Tx(ctx, db, pgx.TxOptions{}, policy, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
-		id := uuid.New()
-		fingerprint := Sum("probe")
-		_, err := tx.Exec(ctx, insertKeySQL, "", id.String(), fingerprint[:], id)
-		if err != nil {
+		b := &pgx.Batch{}
+		QueueClaims(b, []*Claim{{Key: Key{Value: uuid.NewString()}}})
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return struct{}{}, fmt.Errorf("claim a key: %w", err)
 		}
 		return struct{}{}, errProbed

@@ -25,6 +25,7 @@ type Metrics struct {
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 	conflicts *prometheus.CounterVec
+	groups    prometheus.Histogram
 	swept     prometheus.Counter
 }
 
@@ -45,12 +46,17 @@ func NewMetrics() *Metrics {
 			Name: "ledger_transaction_conflicts_total",
 			Help: "Attempts of a transaction that failed for a reason that another attempt may resolve.",
 		}, []string{"mode", "sqlstate"}),
+		groups: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "ledger_group_size",
+			Help:    "Transfers that shared one transaction.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 9), // 1 to 256
+		}),
 		swept: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ledger_idempotency_keys_swept_total",
 			Help: "Expired idempotency keys that were removed.",
 		}),
 	}
-	m.registry.MustRegister(m.requests, m.durations, m.conflicts, m.swept,
+	m.registry.MustRegister(m.requests, m.durations, m.conflicts, m.groups, m.swept,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -82,6 +88,9 @@ func reason(c retry.Conflict) string {
 	}
 	return "lost"
 }
+
+// Group counts a group of that size.
+func (m *Metrics) Group(size int) { m.groups.Observe(float64(size)) }
 
 // Swept counts idempotency keys that were removed.
 func (m *Metrics) Swept(keys int64) { m.swept.Add(float64(keys)) }

@@ -19,14 +19,14 @@ var Atomic = &Mode{
 	Name:      "atomic",
 	Doc:       "UPDATE ... SET balance = balance - $n WHERE balance - $n >= min_balance: two updates, no prior read.",
 	TxOptions: pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
-	move: func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, _ Locking, ms []*move) error {
+	move: func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, _ Locking, ms []*move) (*pgx.Batch, error) {
 		for _, m := range ms {
 			if err := moveAtomic(ctx, tx, b, m); err != nil {
-				return err
+				return nil, err
 			}
 			b = &pgx.Batch{}
 		}
-		return nil
+		return b, nil
 	},
 }
 

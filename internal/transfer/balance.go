@@ -77,7 +77,7 @@ const selectClockSQL = `SELECT clock_timestamp()`
 // suffix says. The result is there when the batch has run.
 func queueRead(b *pgx.Batch, ms []*move, lock string) *balances {
 	read := &balances{byID: map[uuid.UUID]*balance{}}
-	b.Queue(selectBalancesSQL+lock, accountIDs(ms)).Query(func(rows pgx.Rows) error {
+	b.Queue(selectBalancesSQL+lock, uuidArray(accountIDs(ms))).Query(func(rows pgx.Rows) error {
 		all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*balance, error) {
 			a := &balance{}
 			return a, row.Scan(&a.id, &a.currency, &a.amount, &a.min, &a.status, &a.version, &a.lastEntryAt)
@@ -99,6 +99,16 @@ func queueRead(b *pgx.Batch, ms []*move, lock string) *balances {
 		return nil
 	})
 	return read
+}
+
+// judgeAll judges those of ms that are this attempt's to make, in their order,
+// and returns them.
+func (bs *balances) judgeAll(ms []*move) []*move {
+	ms = slices.DeleteFunc(slices.Clone(ms), func(m *move) bool { return !m.mine() })
+	for _, m := range ms {
+		bs.judge(m)
+	}
+	return ms
 }
 
 // judge makes m in memory, or sets why it cannot be made. What it reads must
@@ -180,18 +190,24 @@ const updateBalanceSQL = `
 	   AND status = 'open'
 	RETURNING version`
 
-// writeUnchanged writes what was judged, transfers included, if every account
-// is still as it was read. The error matches [retry.ErrConflict] otherwise.
-func (bs *balances) writeUnchanged(ctx context.Context, tx pgx.Tx, ms []*move) error {
-	b := &pgx.Batch{}
-	bs.queueWrite(b, updateBalanceSQL, func(a *balance, _ int64, err error) error {
+// readThenWrite reads the accounts without a lock, judges in memory, and leaves
+// to be written what it judged, if every account is then still as it was read.
+// The error matches [retry.ErrConflict] otherwise.
+func readThenWrite(ctx context.Context, tx pgx.Tx, b *pgx.Batch, ms []*move) (*pgx.Batch, error) {
+	read := queueRead(b, ms, "")
+	if err := send(ctx, tx, b, "read accounts"); err != nil {
+		return nil, err
+	}
+	ms = read.judgeAll(ms)
+	b = &pgx.Batch{}
+	read.queueWrite(b, updateBalanceSQL, func(a *balance, _ int64, err error) error {
 		if errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("%w: account %s", retry.ErrConflict, a.id)
 		}
 		return err
 	})
 	queueInserts(b, ms)
-	return send(ctx, tx, b, "write balances")
+	return b, nil
 }
 
 // send sends a batch in one message and runs its callbacks. An empty one is

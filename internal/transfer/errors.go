@@ -14,6 +14,9 @@ var (
 	// ErrSameAccount: both sides are one account. Seen before any transaction.
 	ErrSameAccount = errors.New("the debit and the credit account are the same")
 
+	// ErrOverloaded: too many transfers wait already. Seen before any transaction.
+	ErrOverloaded = errors.New("too many transfers are waiting")
+
 	// ErrNotFound: there is no transfer with this id.
 	ErrNotFound = errors.New("transfer not found")
 )

@@ -17,9 +17,10 @@ type Mode struct {
 
 	// move makes the transfers of ms, or sets why not. It first sends b, which
 	// holds what the caller wants to be sent ahead: the claims of the keys. A
-	// move whose key is not its own is none of its business. A refusal is set on
-	// its move; an error rolls all of them back.
-	move func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, l Locking, ms []*move) error
+	// move whose key is not its own is none of its business. It returns what is
+	// still to be sent, for the caller to add to. A refusal is set on its move;
+	// an error rolls all of them back.
+	move func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, l Locking, ms []*move) (*pgx.Batch, error)
 }
 
 // modes is the table of contents. To add a mode: write its file, add its line.
@@ -39,22 +40,4 @@ func ModeByName(name string) (*Mode, error) {
 		names = append(names, m.Name)
 	}
 	return nil, fmt.Errorf("unknown mode %q: it is one of %s", name, strings.Join(names, ", "))
-}
-
-// Locking is how the pessimistic mode takes its row locks. The zero value is
-// FOR UPDATE, and waits.
-type Locking struct {
-	NoKeyUpdate bool // FOR NO KEY UPDATE: lets foreign keys of other tables be checked
-	NoWait      bool // answer at once where somebody else holds a row
-}
-
-func (l Locking) suffix() string {
-	suffix := " FOR UPDATE"
-	if l.NoKeyUpdate {
-		suffix = " FOR NO KEY UPDATE"
-	}
-	if l.NoWait {
-		suffix += " NOWAIT"
-	}
-	return suffix
 }

@@ -12,7 +12,7 @@ var Optimistic = &Mode{
 	Name:      "optimistic",
 	Doc:       "UPDATE ... WHERE version = $n: no lock while it decides; whoever comes second starts again.",
 	TxOptions: pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
-	move: func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, _ Locking, ms []*move) error {
-		return readThenWrite(ctx, tx, b, "", ms)
+	move: func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, _ Locking, ms []*move) (*pgx.Batch, error) {
+		return readThenWrite(ctx, tx, b, ms)
 	},
 }

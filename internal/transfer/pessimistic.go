@@ -2,6 +2,8 @@ package transfer
 
 import (
 	"context"
+	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -13,21 +15,40 @@ var Pessimistic = &Mode{
 	Name:      "pessimistic",
 	Doc:       "SELECT ... ORDER BY id FOR UPDATE: never a lost update, never a deadlock; waits in a queue.",
 	TxOptions: pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
-	move: func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, l Locking, ms []*move) error {
-		return readThenWrite(ctx, tx, b, l.suffix(), ms)
+	move: func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, l Locking, ms []*move) (*pgx.Batch, error) {
+		read := queueRead(b, ms, l.suffix())
+		if l.statementTimeout > 0 {
+			b.Queue(setStatementTimeoutSQL, strconv.FormatInt(l.statementTimeout.Milliseconds(), 10))
+		}
+		if err := send(ctx, tx, b, "lock accounts"); err != nil {
+			return nil, err
+		}
+		b = &pgx.Batch{}
+		return b, read.queueHeld(b, read.judgeAll(ms))
 	},
 }
 
-// readThenWrite reads the accounts, judges in memory, and writes what it
-// judged if they are still the same: surely, where lock holds them.
-func readThenWrite(ctx context.Context, tx pgx.Tx, b *pgx.Batch, lock string, ms []*move) error {
-	read := queueRead(b, ms, lock)
-	if err := send(ctx, tx, b, "read accounts"); err != nil {
-		return err
+// The locks are held, so what follows need not hurry as they did.
+const setStatementTimeoutSQL = `SELECT set_config('statement_timeout', $1, true)`
+
+// Locking is how the pessimistic mode takes its row locks. The zero value is
+// FOR UPDATE, and waits.
+type Locking struct {
+	NoKeyUpdate bool // FOR NO KEY UPDATE: lets foreign keys of other tables be checked
+	NoWait      bool // answer at once where somebody else holds a row
+
+	// statementTimeout, where not zero, is the limit of the statements after
+	// the locks: a group that must not wait long for them begins with a shorter one.
+	statementTimeout time.Duration
+}
+
+func (l Locking) suffix() string {
+	suffix := " FOR UPDATE"
+	if l.NoKeyUpdate {
+		suffix = " FOR NO KEY UPDATE"
 	}
-	ms = claimed(ms)
-	for _, m := range ms {
-		read.judge(m)
+	if l.NoWait {
+		suffix += " NOWAIT"
 	}
-	return read.writeUnchanged(ctx, tx, ms)
+	return suffix
 }

@@ -12,7 +12,7 @@ var Serializable = &Mode{
 	Name:      "serializable",
 	Doc:       "ISOLATION LEVEL SERIALIZABLE: the database finds the conflicts (40001); the loser starts again.",
 	TxOptions: pgx.TxOptions{IsoLevel: pgx.Serializable},
-	move: func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, _ Locking, ms []*move) error {
-		return readThenWrite(ctx, tx, b, "", ms)
+	move: func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, _ Locking, ms []*move) (*pgx.Batch, error) {
+		return readThenWrite(ctx, tx, b, ms)
 	},
 }

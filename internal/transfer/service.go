@@ -3,8 +3,8 @@ package transfer
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -19,6 +19,7 @@ type Service struct {
 	mode    *Mode
 	locking Locking
 	policy  retry.Policy
+	groups  *groups // nil: every transfer has a transaction of its own
 }
 
 // New makes a service on db. locking matters to the pessimistic mode only.
@@ -34,6 +35,7 @@ type move struct {
 	id    uuid.UUID
 	claim *idempotency.Claim // nil without a key
 
+	made     bool
 	transfer Transfer
 	refusal  error // a *Refusal, or idempotency.ErrKeyReused: an answer, not a failure
 	replayed bool
@@ -52,7 +54,7 @@ func newMove(c Command) *move {
 
 // reset forgets what an attempt before this one found.
 func (m *move) reset() {
-	m.transfer, m.refusal, m.replayed = Transfer{}, nil, false
+	m.made, m.transfer, m.refusal, m.replayed = false, Transfer{}, nil, false
 }
 
 // mine reports whether m is this attempt's to make: it has no key, or its key
@@ -66,17 +68,6 @@ func (m *move) sides() [2]uuid.UUID {
 		return [2]uuid.UUID{m.CreditAccountID, m.DebitAccountID}
 	}
 	return [2]uuid.UUID{m.DebitAccountID, m.CreditAccountID}
-}
-
-// claimed returns those of ms that are this attempt's to make.
-func claimed(ms []*move) []*move {
-	var mine []*move
-	for _, m := range ms {
-		if m.mine() {
-			mine = append(mine, m)
-		}
-	}
-	return mine
 }
 
 // Create makes the transfer c asks for and returns it. replayed is true when
@@ -95,37 +86,47 @@ func (s *Service) Create(ctx context.Context, c Command) (t Transfer, replayed b
 		return Transfer{}, false, err
 	}
 	m := newMove(c)
-	ms := []*move{m}
-	_, err = retry.UntilKnown(ctx, s.policy, func(again bool) (struct{}, error) {
-		return retry.Tx(ctx, s.db, s.mode.TxOptions, s.policy, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
-			return struct{}{}, s.attempt(ctx, tx, ms, again)
-		})
-	})
+	if s.groups != nil {
+		err = s.groups.move(ctx, m)
+	} else {
+		err = s.run(ctx, s.policy, s.locking, []*move{m})
+	}
 	if err != nil {
 		return Transfer{}, false, err
 	}
 	return m.transfer, m.replayed, m.refusal
 }
 
+// run moves ms in one transaction.
+func (s *Service) run(ctx context.Context, policy retry.Policy, locking Locking, ms []*move) error {
+	_, err := retry.UntilKnown(ctx, policy, func(again bool) (struct{}, error) {
+		return retry.Tx(ctx, s.db, s.mode.TxOptions, policy, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
+			return struct{}{}, s.attempt(ctx, tx, locking, ms, again)
+		})
+	})
+	return err
+}
+
 // attempt moves ms in tx: it claims the keys, makes the transfers that can be
 // made, and answers the rest. A refusal is a result: the transaction commits
 // with it. again says that an attempt before this one may have been committed.
-func (s *Service) attempt(ctx context.Context, tx pgx.Tx, ms []*move, again bool) error {
+func (s *Service) attempt(ctx context.Context, tx pgx.Tx, locking Locking, ms []*move, again bool) error {
 	for _, m := range ms {
 		m.reset()
 	}
 	if again {
-		made, err := findMade(ctx, tx, ms)
-		if err != nil || made {
+		if err := findMade(ctx, tx, ms); err != nil {
 			return err
 		}
+		ms = slices.DeleteFunc(slices.Clone(ms), func(m *move) bool { return m.made })
 	}
 	b := &pgx.Batch{}
 	idempotency.QueueClaims(b, claims(ms))
-	if err := s.mode.move(ctx, tx, b, s.locking, ms); err != nil {
+	b, err := s.mode.move(ctx, tx, b, locking, ms)
+	if err != nil {
 		return err
 	}
-	return answer(ctx, tx, ms)
+	return answer(ctx, tx, b, ms)
 }
 
 func claims(ms []*move) []*idempotency.Claim {
@@ -138,49 +139,50 @@ func claims(ms []*move) []*idempotency.Claim {
 	return all
 }
 
-// answer stores the refusals under their keys, and recalls what the keys that
-// were taken before were answered with.
-func answer(ctx context.Context, tx pgx.Tx, ms []*move) error {
-	b := &pgx.Batch{}
+// answer sends b, and with it stores the refusals under their keys and recalls
+// what the keys that were taken before were answered with.
+func answer(ctx context.Context, tx pgx.Tx, b *pgx.Batch, ms []*move) error {
+	var taken []*idempotency.Claim
+	byClaim := map[*idempotency.Claim]*move{}
 	for _, m := range ms {
-		if m.claim == nil || !m.claim.Won || m.refusal == nil {
-			continue
+		switch {
+		case !m.mine():
+			taken = append(taken, m.claim)
+			byClaim[m.claim] = m
+		case m.claim != nil && m.refusal != nil:
+			refusal, err := json.Marshal(m.refusal)
+			if err != nil {
+				return fmt.Errorf("write the refusal: %w", err)
+			}
+			idempotency.QueueRefusal(b, m.claim.Key, refusal)
 		}
-		refusal, err := json.Marshal(m.refusal)
-		if err != nil {
-			return fmt.Errorf("write the refusal: %w", err)
-		}
-		idempotency.QueueRefusal(b, m.claim.Key, refusal)
 	}
-	if err := send(ctx, tx, b, "store refusals"); err != nil {
+	var before []*move // whose transfers were made before
+	idempotency.QueueRecalls(b, taken, func(c *idempotency.Claim, o idempotency.Outcome, err error) error {
+		m := byClaim[c]
+		if err == nil && o.Refusal == nil {
+			m.transfer.ID = o.ResourceID
+			before = append(before, m)
+		}
+		return m.recall(o, err)
+	})
+	if err := send(ctx, tx, b, "write"); err != nil {
 		return err
 	}
-	for _, m := range ms {
-		if !m.mine() {
-			if err := recall(ctx, tx, m); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return selectAnswers(ctx, tx, before)
 }
 
-// recall answers m with what its key was answered with before.
-func recall(ctx context.Context, tx pgx.Tx, m *move) error {
-	outcome, err := idempotency.Recall(ctx, tx, m.claim)
-	if errors.Is(err, idempotency.ErrKeyReused) {
-		m.refusal = err
-		return nil
-	}
+// recall answers m with what its key was used for before.
+func (m *move) recall(outcome idempotency.Outcome, err error) error {
 	if err != nil {
-		return err
+		m.refusal = err // idempotency.ErrKeyReused
+		return nil
 	}
 	// The claim of an attempt of this call, whose commit went unanswered, is
 	// no replay.
 	m.replayed = outcome.ResourceID != m.id
 	if outcome.Refusal == nil {
-		m.transfer, err = selectTransfer(ctx, tx, outcome.ResourceID)
-		return err
+		return nil
 	}
 	refusal := &Refusal{TransferID: outcome.ResourceID}
 	if err := json.Unmarshal(outcome.Refusal, refusal); err != nil {
@@ -190,30 +192,55 @@ func recall(ctx context.Context, tx pgx.Tx, m *move) error {
 	return nil
 }
 
+// selectAnswers reads the transfers of ms, of which the ids are known.
+func selectAnswers(ctx context.Context, tx pgx.Tx, ms []*move) error {
+	if len(ms) == 0 {
+		return nil
+	}
+	ids := make([]uuid.UUID, len(ms))
+	for i, m := range ms {
+		ids[i] = m.transfer.ID
+	}
+	transfers, err := selectTransfersByID(ctx, tx, ids)
+	if err != nil {
+		return err
+	}
+	for _, m := range ms {
+		t, ok := transfers[m.transfer.ID]
+		if !ok {
+			return fmt.Errorf("the key of transfer %s is there, and the transfer is not", m.transfer.ID)
+		}
+		m.transfer = t
+	}
+	return nil
+}
+
 // findMade finds the transfers of ms that a commit without an answer has made.
 // It locks their accounts first, which waits until that commit has ended: only
 // then does the absence of a transfer mean that it was not made. A key does
 // the same by itself, so this is for moves without one.
-func findMade(ctx context.Context, tx pgx.Tx, ms []*move) (made bool, err error) {
-	for _, m := range ms {
-		if m.claim != nil {
-			continue
-		}
-		b := &pgx.Batch{}
-		queueRead(b, ms, Locking{}.suffix())
-		if err := send(ctx, tx, b, "lock accounts"); err != nil {
-			return false, err
-		}
-		t, err := selectTransfer(ctx, tx, m.id)
-		if errors.Is(err, ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return false, err
-		}
-		m.transfer, made = t, true
+func findMade(ctx context.Context, tx pgx.Tx, ms []*move) error {
+	ms = slices.DeleteFunc(slices.Clone(ms), func(m *move) bool { return m.claim != nil })
+	if len(ms) == 0 {
+		return nil
 	}
-	return made, nil
+	b := &pgx.Batch{}
+	queueRead(b, ms, Locking{}.suffix())
+	if err := send(ctx, tx, b, "lock accounts"); err != nil {
+		return err
+	}
+	ids := make([]uuid.UUID, len(ms))
+	for i, m := range ms {
+		ids[i] = m.id
+	}
+	transfers, err := selectTransfersByID(ctx, tx, ids)
+	if err != nil {
+		return err
+	}
+	for _, m := range ms {
+		m.transfer, m.made = transfers[m.id], transfers[m.id].ID == m.id
+	}
+	return nil
 }
 
 var readOnly = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}

@@ -54,6 +54,25 @@ func selectTransfer(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Transfer, err
 	return t, nil
 }
 
+const selectTransfersByIDSQL = `
+	SELECT id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
+	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id
+	  FROM transfers
+	 WHERE id = ANY($1)`
+
+func selectTransfersByID(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (map[uuid.UUID]Transfer, error) {
+	rows, _ := tx.Query(ctx, selectTransfersByIDSQL, uuidArray(ids))
+	transfers, err := pgx.CollectRows(rows, scanTransfer)
+	if err != nil {
+		return nil, fmt.Errorf("select transfers: %w", err)
+	}
+	byID := make(map[uuid.UUID]Transfer, len(transfers))
+	for _, t := range transfers {
+		byID[t.ID] = t
+	}
+	return byID, nil
+}
+
 // Ascending, the list stops where a transaction is still under way: one that
 // commits later may have a lower tx_id, and a reader that had gone past it
 // would never see it.

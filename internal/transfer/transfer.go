@@ -61,6 +61,10 @@ type Command struct {
 	Description     string
 	Metadata        map[string]string
 	Key             *idempotency.Key // nil: every call is another transfer
+
+	// Left, where not nil, is closed when nobody waits for the answer any more.
+	// A command that has not begun by then is dropped.
+	Left <-chan struct{}
 }
 
 // NewDebit takes money from an account out of the ledger.
