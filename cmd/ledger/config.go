@@ -141,15 +141,14 @@ func modeNames() string {
 	return strings.Join(names, ",")
 }
 
-// checkListen refuses an address that others can reach while there is nothing
-// to tell them apart by.
-func checkListen(address string, authenticated, insecure bool) error {
+// checkListen refuses an address that others can reach, unless they may.
+func checkListen(flag, address string, others bool) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return fmt.Errorf("--listen %s: %w", address, err)
+		return fmt.Errorf("%s %s: %w", flag, address, err)
 	}
-	if ip := net.ParseIP(host); authenticated || insecure || host == "localhost" || ip != nil && ip.IsLoopback() {
+	if ip := net.ParseIP(host); others || host == "localhost" || ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("--listen %s can be reached by others: admit callers with --token-file, or all of them with --insecure-no-auth", address)
+	return fmt.Errorf("%s %s can be reached by others", flag, address)
 }

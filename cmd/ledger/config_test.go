@@ -76,7 +76,7 @@ func TestOnlyLoopbackIsServedWithoutTokens(t *testing.T) {
 		{address: ":8080", authenticated: true, ok: true},
 		{address: ":8080", insecure: true, ok: true},
 	} {
-		err := checkListen(tt.address, tt.authenticated, tt.insecure)
+		err := checkListen("--listen", tt.address, tt.authenticated || tt.insecure)
 		if (err == nil) != tt.ok {
 			t.Errorf("checkListen(%q, authenticated %v, insecure %v) = %v, want ok %v", tt.address, tt.authenticated, tt.insecure, err, tt.ok)
 		}

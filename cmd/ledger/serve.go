@@ -29,6 +29,7 @@ type serveCmd struct {
 	InsecureNoAuth bool          `help:"Serve without tokens on an address that others can reach."`
 	ShutdownDelay  time.Duration `help:"Time between being not ready and refusing connections, for load balancers to notice." default:"0s"`
 	StopTimeout    time.Duration `help:"Time for requests to finish at the end." default:"15s"`
+	PprofAddr      string        `help:"Loopback address to serve Go profiles on. Default: none." placeholder:"ADDR"`
 	LogLevel       slog.Level    `help:"Least level to log: debug, info, warn, error." default:"info"`
 
 	Migrate            bool   `help:"Migrate the database first; with --migrate=false, wait until somebody has." default:"true" negatable:""`
@@ -41,7 +42,7 @@ type serveCmd struct {
 // Run serves until ctx ends, and stops in order: not ready, no new
 // connections, requests finished, pool closed, private server stopped.
 func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
-	if err := errors.Join(c.check(), checkListen(c.Listen, c.TokenFile != "", c.InsecureNoAuth)); err != nil {
+	if err := errors.Join(c.check(), c.checkListen()); err != nil {
 		return err
 	}
 	logger := telemetry.NewLogger(con.stderr, c.LogLevel)
@@ -86,6 +87,13 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 	}
 	printHints(con.stdout, listener.Addr().String(), d)
 
+	if c.PprofAddr != "" {
+		stopProfiles, err := serveProfiles(c.PprofAddr, logger)
+		if err != nil {
+			return err
+		}
+		defer stopProfiles()
+	}
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
 	go s.sweepKeys(background)
@@ -210,6 +218,13 @@ const (
 	sweepInterval = time.Minute
 	sweepBite     = 1000
 )
+
+func (c *serveCmd) checkListen() error {
+	if err := checkListen("--listen", c.Listen, c.TokenFile != "" || c.InsecureNoAuth); err != nil {
+		return fmt.Errorf("%w: admit callers with --token-file, or all of them with --insecure-no-auth", err)
+	}
+	return nil
+}
 
 func (c *serveCmd) loadTokens() (*httpapi.Tokens, error) {
 	if c.TokenFile == "" {

@@ -303,6 +303,7 @@ const unboundedWait = time.Minute
 // meanwhile. lock_timeout counts for each row, so the statement is bounded, too.
 func (g *groups) policy() retry.Policy {
 	policy := g.waits
+	policy.GenericPlans = true
 	policy.LockTimeout = g.LockWait
 	policy.StatementTimeout = lockStatementWaits * g.LockWait
 	return policy
