@@ -10,7 +10,7 @@ BENCHTIME ?= 1s
 export CGO_ENABLED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-containers race lint generate bench compiler clean
+.PHONY: help build run test test-containers race lint generate bench bench-full benchmarks compiler clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +42,18 @@ lint: ## Check format, vet, staticcheck, go.mod and generated code
 generate: ## Generate the Go client from api/openapi.yaml
 	$(GO) generate ./...
 
-bench: build ## Run every Go benchmark for BENCHTIME (1x: once, to see that it works)
+bench: build ## Measure the service: modes, groups and base in the same rounds; bin/bench.html has the charts
+	$(BIN) bench compare --modes pessimistic,atomic --group-sizes 1,default --workloads uniform,hot \
+	  --clients 1,64,256 --rounds 3 --warmup 500ms --duration 5s --html bin/bench.html
+
+bench-full: build ## The whole grid, 5,000,000 rows, ten minutes of memory; goes on where it was interrupted
+	$(BIN) bench compare --rounds 3 --share 0.5 --results bin/bench.jsonl --html bin/bench-full.html --charts bin/charts
+	$(BIN) bench compare --modes pessimistic --group-sizes default --workloads uniform,locked --clients 64 --rounds 3 --results bin/bench.jsonl
+	$(BIN) bench compare --modes pessimistic --group-sizes default --workloads uniform --clients 64 --preload 0,5000000 \
+	  --warmup 3s --duration 15s --rounds 3 --results bin/bench.jsonl
+	$(BIN) bench run --clients 256 --duration 10m --results bin/bench.jsonl
+
+benchmarks: build ## Run every Go benchmark for BENCHTIME (1x: once, to see that it works)
 	$(BIN) postgres -- $(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) ./...
 
 compiler:

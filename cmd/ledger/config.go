@@ -79,8 +79,8 @@ func (f serviceFlags) check() error {
 	if f.MinPause <= 0 || f.MaxPause < f.MinPause {
 		fail("--min-pause (%v) must be positive and not longer than --max-pause (%v)", f.MinPause, f.MaxPause)
 	}
-	if f.IdempotencyTTL < time.Minute {
-		fail("--idempotency-ttl (%v) must be at least a minute", f.IdempotencyTTL)
+	if f.IdempotencyTTL < time.Second {
+		fail("--idempotency-ttl (%v) must be at least a second", f.IdempotencyTTL)
 	}
 	for name, n := range map[string]int{"--pool-size": f.PoolSize, "--group-lanes": f.GroupLanes, "--attempts": f.Attempts, "--max-in-flight": f.MaxInFlight} {
 		if n < 1 {

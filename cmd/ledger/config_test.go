@@ -42,7 +42,7 @@ func TestFlagsThatContradictAreRefused(t *testing.T) {
 		{"a wait for a connection as long as the request", func(f *serviceFlags) { f.AcquireTimeout = f.RequestTimeout }, "shorter than --request-timeout"},
 		{"an idle timeout that ends a working request", func(f *serviceFlags) { f.IdleTimeout = time.Second }, "--idle-timeout"},
 		{"pauses upside down", func(f *serviceFlags) { f.MaxPause = time.Millisecond }, "--max-pause"},
-		{"keys that die at once", func(f *serviceFlags) { f.IdempotencyTTL = time.Second }, "--idempotency-ttl"},
+		{"keys that die at once", func(f *serviceFlags) { f.IdempotencyTTL = time.Millisecond }, "--idempotency-ttl"},
 		{"no connections", func(f *serviceFlags) { f.PoolSize = 0 }, "--pool-size"},
 		{"no attempts", func(f *serviceFlags) { f.Attempts = 0 }, "--attempts"},
 		{"no requests", func(f *serviceFlags) { f.MaxInFlight = 0 }, "--max-in-flight"},

@@ -20,7 +20,7 @@ import (
 // binaryFlags say where the programs of a private PostgreSQL server are.
 type binaryFlags struct {
 	PostgresBin  string `help:"Directory of PostgreSQL's programs. Default: PATH, then /usr/lib/postgresql, then a download." placeholder:"DIR"`
-	PostgresUser string `help:"System user for the private server, when run as root. Default: the data directory's owner, else postgres." placeholder:"NAME"`
+	PostgresUser string `help:"System user for the private server when run as root, where the data directory has no owner of its own and there is no user postgres." placeholder:"NAME"`
 }
 
 // databaseFlags say which database.
@@ -95,7 +95,16 @@ func (d *database) psql() string {
 	if d.server != nil {
 		return d.server.PsqlCommand()
 	}
-	return "psql '" + strings.ReplaceAll(redact(d.url), "'", `'\''`) + "'"
+	return "psql " + d.argument()
+}
+
+// argument is the database as a word for a shell. One with a password, or that
+// is no URL, is not repeated on the screen: it is where the operator has it.
+func (d *database) argument() string {
+	if redact(d.url) != d.url {
+		return `"$LEDGER_DATABASE_URL"`
+	}
+	return "'" + strings.ReplaceAll(d.url, "'", `'\''`) + "'"
 }
 
 // redact removes the password from a URL. A DSN of key=value pairs is not

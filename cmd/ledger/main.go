@@ -31,6 +31,7 @@ type commands struct {
 	Migrate  migrateCmd  `cmd:"" help:"Bring a database's schema up to date, or show what it lacks."`
 	Verify   verifyCmd   `cmd:"" help:"Check every invariant of a live ledger: no money lost, made, or out of place."`
 	Race     raceCmd     `cmd:"" help:"Run the race suite: what each mode keeps, or loses, under contention."`
+	Bench    benchCmd    `cmd:"" help:"Measure how fast money moves, in any mode, on any database, and verify that none was lost."`
 	Postgres postgresCmd `cmd:"" help:"Run a command with a private PostgreSQL server that ends with it."`
 	Token    tokenCmd    `cmd:"" help:"Make a bearer token, and the line of the token file that admits it."`
 
@@ -59,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (status i
 		kong.Name("ledger"),
 		kong.Description("Rowlock: a transfer ledger on PostgreSQL, right under contention and able to prove it."),
 		kong.DefaultEnvars("LEDGER"),
-		kong.Vars{"version": version(), "modes": modeNames(), "groupsize": strconv.Itoa(defaultGroupSize)},
+		kong.Vars{"version": version(), "modes": modeNames(), "workloads": workloadNames(), "groupsize": strconv.Itoa(defaultGroupSize)},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Exit(func(code int) { panic(exitStatus(code)) }),
 		kong.Writers(stdout, stderr),

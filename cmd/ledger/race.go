@@ -21,7 +21,7 @@ type raceCmd struct {
 	Scenarios   string `help:"Scenarios to run, separated by commas, or all." default:"all"`
 	Rounds      int    `help:"How often each scenario runs in each mode." default:"1"`
 	Seed        uint64 `help:"Seed of the random requests." default:"1"`
-	Format      string `help:"Form of the results: table, json, junit." default:"table" enum:"table,json,junit"`
+	Format      string `help:"Form of the results: table, json, junit." default:"table" enum:"table,json,junit" env:"LEDGER_RACE_FORMAT"`
 	DatabaseURL string `help:"PostgreSQL to race on, in schemas that are removed afterwards. Without it, a private server with no data." placeholder:"URL"`
 	binaryFlags
 }

@@ -42,10 +42,13 @@ type serveCmd struct {
 // Run serves until ctx ends, and stops in order: not ready, no new
 // connections, requests finished, pool closed, private server stopped.
 func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
-	if err := errors.Join(c.check(), c.checkListen()); err != nil {
+	if err := errors.Join(c.check(), c.checkListen(), c.checkStop()); err != nil {
 		return err
 	}
+	ctx, hangups, stopHangups := c.watchHangups(ctx)
+	defer stopHangups()
 	logger := telemetry.NewLogger(con.stderr, c.LogLevel)
+	logger.Info("configuration", "flags", c.serviceFlags, "listen", c.Listen, "stop_timeout", c.StopTimeout)
 	tokens, err := c.loadTokens()
 	if err != nil {
 		return err
@@ -74,19 +77,9 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 	}
 	defer db.Close()
 	metrics.WatchPool(db)
+	warnOfConnections(ctx, db, c.policy(nil), logger)
 
 	s := &service{stopping: make(chan struct{}), cmd: c, db: db, metrics: metrics, logger: logger, policy: c.policy(metrics.Conflict(c.Mode))}
-	server := s.newServer(tokens)
-	listener, err := net.Listen("tcp", c.Listen)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	logger.Info("listening", "address", listener.Addr().String(), "mode", c.Mode, "database", redact(d.url))
-	if s.mode().LosesMoney {
-		logger.Warn("this mode loses money under contention: for demonstrations only", "mode", c.Mode)
-	}
-	printHints(con.stdout, listener.Addr().String(), d)
-
 	if c.PprofAddr != "" {
 		stopProfiles, err := serveProfiles(c.PprofAddr, logger)
 		if err != nil {
@@ -97,19 +90,8 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBackground()
 	go s.sweepKeys(background)
-	go reloadTokens(background, tokens, logger)
-
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve: %w", err)
-	case <-d.exited():
-		err = errors.New("the private PostgreSQL server has ended")
-	case <-ctx.Done():
-		logger.Info("stopping")
-	}
-	return errors.Join(err, s.drain(server))
+	go reloadTokens(background, hangups, tokens, logger)
+	return s.serve(ctx, con, d, tokens)
 }
 
 // A service is what is at work while serving.
@@ -121,6 +103,32 @@ type service struct {
 	policy   retry.Policy
 	stopping chan struct{}
 	migrated atomic.Bool
+}
+
+// serve answers requests until ctx ends, and finishes those that have begun.
+func (s *service) serve(ctx context.Context, con *console, d *database, tokens *httpapi.Tokens) (err error) {
+	listener, err := net.Listen("tcp", s.cmd.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	s.logger.Info("listening", "address", listener.Addr().String(), "mode", s.cmd.Mode, "database", redact(d.url))
+	if s.mode().LosesMoney {
+		s.logger.Warn("this mode loses money under contention: for demonstrations only", "mode", s.cmd.Mode)
+	}
+	printHints(con.stdout, listener.Addr().String(), d, tokens != nil)
+
+	server := s.newServer(tokens)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-d.exited():
+		err = errors.New("the private PostgreSQL server has ended")
+	case <-ctx.Done():
+		s.logger.Info("stopping")
+	}
+	return errors.Join(err, s.drain(server))
 }
 
 func (s *service) mode() *transfer.Mode {
@@ -159,15 +167,14 @@ func (s *service) newServer(tokens *httpapi.Tokens) *http.Server {
 	return &http.Server{
 		Handler:           httpapi.New(config),
 		ReadHeaderTimeout: readTimeout,
-		ReadTimeout:       2 * readTimeout,
-		WriteTimeout:      2*readTimeout + s.cmd.RequestTimeout + time.Second,
+		WriteTimeout:      readTimeout + 2*s.cmd.RequestTimeout + time.Second, // a body may take as long as its request
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 }
 
-// readTimeout is the time for a request's header; its body has as much again.
+// readTimeout is the time for a request's header. Its body's is the handler's.
 const readTimeout = 5 * time.Second
 
 // ready returns nil when a request that moves money would succeed.
@@ -195,13 +202,24 @@ func (s *service) drain(server *http.Server) error {
 	return nil
 }
 
+// warnOfConnections says so where the server admits fewer connections than the
+// pool may want. A database that does not answer yet is none of its business.
+func warnOfConnections(ctx context.Context, db *postgres.DB, policy retry.Policy, logger *slog.Logger) {
+	policy.Attempts = 1
+	admitted, err := postgres.MaxConnections(ctx, db, policy)
+	if want := int(db.Config().MaxConns); err == nil && want > admitted {
+		logger.Warn("the pool may want more connections than the server admits; replicas add up",
+			"pool_size", want, "server_admits", admitted)
+	}
+}
+
 // sweepKeys removes expired idempotency keys, in small bites.
 func (s *service) sweepKeys(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(sweepInterval):
+		case <-time.After(min(sweepInterval, s.cmd.IdempotencyTTL)):
 		}
 		for more := true; more && ctx.Err() == nil; {
 			n, err := idempotency.Sweep(ctx, s.db, s.policy, s.cmd.IdempotencyTTL, sweepBite)
@@ -226,6 +244,15 @@ func (c *serveCmd) checkListen() error {
 	return nil
 }
 
+// checkStop refuses a stop that would cut requests.
+func (c *serveCmd) checkStop() error {
+	if c.StopTimeout < c.RequestTimeout || c.ShutdownDelay < 0 {
+		return fmt.Errorf("--stop-timeout (%v) must not be shorter than --request-timeout (%v), nor --shutdown-delay (%v) negative",
+			c.StopTimeout, c.RequestTimeout, c.ShutdownDelay)
+	}
+	return nil
+}
+
 func (c *serveCmd) loadTokens() (*httpapi.Tokens, error) {
 	if c.TokenFile == "" {
 		return nil, nil
@@ -233,20 +260,26 @@ func (c *serveCmd) loadTokens() (*httpapi.Tokens, error) {
 	return httpapi.LoadTokens(c.TokenFile)
 }
 
-// reloadTokens reads the token file again on every SIGHUP. A file with a
+// watchHangups makes SIGHUP mean "read the token file again" where there is
+// one, and otherwise what a closed terminal means: stop.
+func (c *serveCmd) watchHangups(ctx context.Context) (context.Context, <-chan os.Signal, func()) {
+	if c.TokenFile == "" {
+		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+		return ctx, nil, stop
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	return ctx, hangups, func() { signal.Stop(hangups) }
+}
+
+// reloadTokens reads the token file again on every hangup. A file with a
 // mistake changes nothing.
-func reloadTokens(ctx context.Context, tokens *httpapi.Tokens, logger *slog.Logger) {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
+func reloadTokens(ctx context.Context, hangups <-chan os.Signal, tokens *httpapi.Tokens, logger *slog.Logger) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-hangup:
-		}
-		if tokens == nil {
-			continue
+		case <-hangups:
 		}
 		if err := tokens.Reload(); err != nil {
 			logger.Error("the token file was not read again; the tokens stay as they were", "error", err)

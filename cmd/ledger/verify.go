@@ -12,7 +12,7 @@ import (
 )
 
 type verifyCmd struct {
-	Format string `help:"Form of the report: text, json." default:"text" enum:"text,json"`
+	Format string `help:"Form of the report: text, json." default:"text" enum:"text,json" env:"LEDGER_VERIFY_FORMAT"`
 	databaseFlags
 }
 

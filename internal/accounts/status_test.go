@@ -9,6 +9,8 @@ import (
 
 	"github.com/rowlock/ledger/internal/accounts"
 	"github.com/rowlock/ledger/internal/invalid"
+	"github.com/rowlock/ledger/internal/retry"
+	"github.com/rowlock/ledger/internal/testdb"
 )
 
 func TestStatusChangesByTheRules(t *testing.T) {
@@ -66,5 +68,55 @@ func TestStatusesAreChecked(t *testing.T) {
 		if got := c.Err() == nil; got != want {
 			t.Errorf("status %q passes: %v, want %v", status, got, want)
 		}
+	}
+}
+
+// A change of status must judge the row that it gets, not the one it saw while
+// somebody else had it.
+func TestStatusIsJudgedAfterTheLock(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		meantime string
+		change   func(*accounts.Service, context.Context, uuid.UUID) (accounts.Account, error)
+		want     error
+	}{
+		{"freeze meets a close", `UPDATE accounts SET status = 'closed' WHERE id = $1`, (*accounts.Service).Freeze, accounts.ErrClosed},
+		{"unfreeze meets a close", `UPDATE accounts SET status = 'closed' WHERE id = $1`, (*accounts.Service).Unfreeze, accounts.ErrClosed},
+		{"close meets a credit", `UPDATE accounts SET balance = 1, version = version + 1 WHERE id = $1`, (*accounts.Service).Close, accounts.ErrNotEmpty},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			db := testdb.New(t)
+			s := accounts.New(db, retry.Policy{Attempts: 3})
+			account, _, err := s.Open(t.Context(), accounts.Opening{Currency: "USD"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			other, err := db.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Rollback(context.Background())
+			if _, err := other.Exec(t.Context(), tt.meantime, account.ID); err != nil {
+				t.Fatal(err)
+			}
+			answered := make(chan error, 1)
+			go func() {
+				_, err := tt.change(s, t.Context(), account.ID)
+				answered <- err
+			}()
+			for waiting := 0; waiting == 0; {
+				if err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := other.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-answered; !errors.Is(err, tt.want) {
+				t.Errorf("error = %v, want %v", err, tt.want)
+			}
+		})
 	}
 }

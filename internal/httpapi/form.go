@@ -107,7 +107,7 @@ func query(h handler, params ...string) handler {
 			case len(all) > 1:
 				f.Add(name, "must be given once")
 			case !utf8.ValidString(all[0]) || strings.ContainsRune(all[0], 0):
-				f.Add(name, "must be text without U+0000")
+				f.Add(name, "must be valid UTF-8 without U+0000")
 			}
 		}
 		if err := f.Err(); err != nil {

@@ -12,18 +12,19 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rowlock/ledger/internal/accounts"
 )
 
 // A service that is full says so at once, and still answers those who run it.
 func TestTooManyInFlightAreAnsweredEarly(t *testing.T) {
-	url := serve(t, Config{MaxInFlight: 1, Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "up 1\n") })})
-	// A request whose body never comes takes the only place.
-	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	io.WriteString(conn, "POST /v1/accounts HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+	db := make(stuckDB)
+	url := serve(t, Config{
+		MaxInFlight: 1, Accounts: accounts.New(db, policy),
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "up 1\n") }),
+	})
 	get := func(target string) (status int, body string, header http.Header) {
 		response, err := http.Get(url + target)
 		if err != nil {
@@ -50,14 +51,37 @@ func TestTooManyInFlightAreAnsweredEarly(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
+	// A request whose body never comes takes no place.
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, "POST /v1/accounts HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+	until(400)
+
+	stuck := make(chan struct{})
+	go func() { // takes the only place
+		defer close(stuck)
+		get("/v1/accounts")
+	}()
 	until(503)
 	for target, want := range map[string]int{"/livez": 200, "/readyz": 200, "/metrics": 200, "/docs": 503} {
 		if status, body, _ := get(target); status != want {
 			t.Errorf("GET %s is answered with %d %s, want %d", target, status, body, want)
 		}
 	}
-	conn.Close()
+	close(db)
+	<-stuck
 	until(400) // the place is free again
+}
+
+// A stuckDB begins no transaction until it is closed, and then fails.
+type stuckDB chan struct{}
+
+func (db stuckDB) BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error) {
+	<-db
+	return nil, io.ErrUnexpectedEOF
 }
 
 func TestBodiesOverTheLimitAreRefused(t *testing.T) {

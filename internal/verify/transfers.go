@@ -47,14 +47,18 @@ const countKeysSQL = `
 	SELECT count(*)
 	  FROM idempotency_keys`
 
-// A key with an answer is an account's.
+// A key with an answer is an account's. The second of two keys that name one
+// transfer names it wrongly.
 const selectKeysOffSQL = `
-	SELECT k.principal, k.key, k.resource_id, k.refusal IS NOT NULL
-	  FROM idempotency_keys k
-	  LEFT JOIN transfers t ON t.id = k.resource_id
-	 WHERE k.answer IS NULL
-	   AND (t.id IS NULL) = (k.refusal IS NULL)
-	 ORDER BY k.principal, k.key`
+	SELECT principal, key, resource_id, refused
+	  FROM (SELECT k.principal, k.key, k.resource_id, k.refusal IS NOT NULL AS refused, t.id IS NOT NULL AS made,
+	               row_number() OVER (PARTITION BY k.resource_id ORDER BY k.created_at, k.principal, k.key) AS nth
+	          FROM idempotency_keys k
+	          LEFT JOIN transfers t ON t.id = k.resource_id
+	         WHERE k.answer IS NULL) named
+	 WHERE made = refused
+	    OR nth > 1
+	 ORDER BY principal, key`
 
 // checkKeys looks for the effect that each key names, and for an effect where
 // the answer was a refusal.
@@ -67,7 +71,7 @@ func checkKeys(ctx context.Context, tx pgx.Tx, r *Report) error {
 	var refused bool
 	return each(ctx, tx, selectKeysOffSQL, []any{&principal, &key, &resource, &refused}, func() {
 		f := Finding{Kind: KeyWithoutTransfer, TransferID: resource,
-			Detail: fmt.Sprintf("idempotency key %q of principal %q names transfer %s, which does not exist", key, principal, resource)}
+			Detail: fmt.Sprintf("idempotency key %q of principal %q names transfer %s, which does not exist or is another key's", key, principal, resource)}
 		if refused {
 			f.Kind = RefusedTransfer
 			f.Detail = fmt.Sprintf("idempotency key %q of principal %q was refused, and its transfer %s exists", key, principal, resource)

@@ -130,6 +130,8 @@ func TestDamageIsFound(t *testing.T) {
 			map[verify.Kind]int64{verify.Balance: 2, verify.Version: 2, verify.KeyWithoutTransfer: 1}, "-20"},
 		{"a refusal was made", "UPDATE idempotency_keys SET refusal = '{}' WHERE key = 'debit'",
 			map[verify.Kind]int64{verify.RefusedTransfer: 1}, "0"},
+		{"two keys name one transfer", "UPDATE idempotency_keys SET refusal = NULL, resource_id = (SELECT resource_id FROM idempotency_keys WHERE key = 'debit') WHERE key = 'refused'",
+			map[verify.Kind]int64{verify.KeyWithoutTransfer: 1}, "0"},
 		{"a success was not made", "UPDATE idempotency_keys SET refusal = NULL WHERE key = 'refused'",
 			map[verify.Kind]int64{verify.KeyWithoutTransfer: 1}, "0"},
 	}

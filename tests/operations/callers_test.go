@@ -100,7 +100,7 @@ func testTokensAreReadAgain(t *testing.T) {
 
 // Callers that say nothing, or stop half-way, are cut, and hold up nobody.
 func testSlowCallersAreCut(t *testing.T) {
-	p := serve(t, testdb.URL(t), "--request-timeout", "3s", "--statement-timeout", "2s", "--lock-timeout", "1s", "--max-in-flight", "100")
+	p := serve(t, testdb.URL(t), "--request-timeout", "3s", "--statement-timeout", "2s", "--lock-timeout", "1s", "--max-in-flight", "20")
 	address := strings.TrimPrefix(p.url, "http://")
 	const callers = 50
 	var slow []net.Conn

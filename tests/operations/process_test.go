@@ -47,6 +47,11 @@ func TestOperations(t *testing.T) {
 		{"ReplicaFrozen", testReplicaFrozen},
 		{"TokensAreReadAgain", testTokensAreReadAgain},
 		{"SlowCallersAreCut", testSlowCallersAreCut},
+		{"HintsAndVerify", testHintsAndVerify},
+		{"UnsafeModeSaysSo", testUnsafeModeSaysSo},
+		{"MigratesAsAnotherRole", testMigratesAsAnotherRole},
+		{"KeysExpire", testKeysExpire},
+		{"HangupStops", testHangupStops},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -103,8 +108,12 @@ func serve(t *testing.T, database string, flags ...string) *process {
 // test's end at the latest.
 func start(t *testing.T, flags ...string) *process {
 	t.Helper()
-	p := &process{done: make(chan struct{})}
-	p.cmd = command(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, flags...)...)
+	return startCommand(t, command(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, flags...)...))
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{done: make(chan struct{}), cmd: cmd}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,123 @@
+package operations_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rowlock/ledger/internal/testdb"
+)
+
+// What `ledger serve` prints to be pasted works as pasted, and `ledger verify`
+// passes what it made, and not what was damaged afterwards.
+func testHintsAndVerify(t *testing.T) {
+	db := testdb.New(t)
+	var stdout bytes.Buffer
+	cmd := command(t, "serve", "--listen", "127.0.0.1:0", "--database-url", db.URL)
+	cmd.Stdout = &stdout
+	p := startCommand(t, cmd)
+	p.waitReady(t, http.StatusOK, 30*time.Second)
+	_, calls, _ := strings.Cut(stdout.String(), "move some of it:")
+	calls, _, _ = strings.Cut(calls, "Look into the database")
+	out, err := exec.Command("sh", "-c", calls).CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte(`"credit_balance_after":"200.00"`)) {
+		t.Fatalf("the printed calls gave %v:\n%s\n%s", err, calls, out)
+	}
+
+	verify := func() (status int, output string) {
+		cmd := command(t, "verify", "--database-url", db.URL)
+		out, _ := cmd.CombinedOutput()
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+	if status, out := verify(); status != 0 || !strings.Contains(out, "every invariant holds") {
+		t.Errorf("verify: status %d, want 0:\n%s", status, out)
+	}
+	if _, err := db.Exec(t.Context(), `UPDATE accounts SET balance = balance + 0.01 WHERE name = 'bob'`); err != nil {
+		t.Fatal(err)
+	}
+	if status, out := verify(); status != 1 || !strings.Contains(out, "0.01") {
+		t.Errorf("verify of a damaged ledger: status %d, want 1 and the amount:\n%s", status, out)
+	}
+}
+
+func testUnsafeModeSaysSo(t *testing.T) {
+	p := serve(t, testdb.URL(t), "--mode", "none", "--allow-lost-updates")
+	response, err := http.Get(p.url + "/livez")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if got := response.Header.Get("Warning-Loses-Money"); !strings.Contains(got, "none") {
+		t.Errorf("the header is %q, want a warning of mode none", got)
+	}
+	p.waitLogged(t, "this mode loses money")
+}
+
+// The role that serves need not be the one that may make tables.
+func testMigratesAsAnotherRole(t *testing.T) {
+	database := emptyURL(t)
+	const role = "ledger_serving_only"
+	ask[string](t, database, `DO $$ BEGIN CREATE ROLE `+role+` LOGIN PASSWORD '`+role+`'; EXCEPTION WHEN duplicate_object THEN NULL; END $$; SELECT ''`)
+	ask[string](t, database, `REVOKE CREATE ON SCHEMA public FROM PUBLIC; GRANT USAGE ON SCHEMA public TO `+role+`; ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO `+role+`; SELECT ''`)
+	p := serve(t, withUser(t, database, role), "--migrate-database-url", database)
+	p.waitReady(t, http.StatusOK, 30*time.Second)
+}
+
+func withUser(t *testing.T, database, user string) string {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(user, user)
+	query := u.Query()
+	query.Del("user")
+	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20")
+	return u.String()
+}
+
+// A key is free again when its time is over and the sweeper has been.
+func testKeysExpire(t *testing.T) {
+	p := serve(t, testdb.URL(t), "--idempotency-ttl", "1s")
+	open := func() string {
+		r, err := http.NewRequest("POST", p.url+"/v1/accounts", strings.NewReader(`{"currency":"USD"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Idempotency-Key", "k")
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		var account struct{ ID string }
+		if err := json.NewDecoder(response.Body).Decode(&account); err != nil || account.ID == "" {
+			t.Fatalf("opening an account: %d, error %v", response.StatusCode, err)
+		}
+		return account.ID
+	}
+	first := open()
+	for deadline := time.Now().Add(time.Minute); open() == first; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the key still names the first account a minute after its time")
+		}
+	}
+}
+
+// Without a token file SIGHUP is what a closed terminal sends.
+func testHangupStops(t *testing.T) {
+	p := serve(t, testdb.URL(t))
+	p.cmd.Process.Signal(syscall.SIGHUP)
+	select {
+	case <-p.done:
+	case <-time.After(25 * time.Second):
+		t.Error("ledger serve did not stop on SIGHUP")
+	}
+}
