@@ -180,6 +180,18 @@ func Recall(ctx context.Context, tx pgx.Tx, c *Claim) (outcome Outcome, err erro
 	return outcome, reused
 }
 
+// Await waits until no other transaction claims k or replays it, in a
+// transaction that leaves nothing behind.
+func Await(ctx context.Context, tx pgx.Tx, k Key) error {
+	b := &pgx.Batch{}
+	QueueClaims(b, []*Claim{{Key: k}})
+	b.Queue(lockKeySQL, k.Principal, k.Value)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("await idempotency key: %w", err)
+	}
+	return nil
+}
+
 const updateRefusalSQL = `
 	UPDATE idempotency_keys
 	   SET refusal = $3

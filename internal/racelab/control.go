@@ -50,7 +50,7 @@ func (l *Lab) Controls(ctx context.Context) ([]Result, error) {
 func (l *Lab) controlRefusals(ctx context.Context, result *Result) error {
 	blind := *l
 	blind.Start = refusing(l.Start)
-	raced, err := blind.Race(ctx, transfer.Pessimistic.Name, LostUpdate, 1)
+	raced, err := blind.Race(ctx, Variant{Name: "control", Mode: transfer.Pessimistic.Name}, LostUpdate, 1)
 	if err != nil {
 		return err
 	}

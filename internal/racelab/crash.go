@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,15 +19,15 @@ import (
 // are then sent again. In the end every acknowledged transfer must be there,
 // every key must have had one effect, and the ledger must be clean. The
 // starter's services must have Kill. The error is as [Lab.Run]'s.
-func (l *Lab) Crash(ctx context.Context, mode string, rounds int) (result Result, err error) {
-	m, err := transfer.ModeByName(mode)
+func (l *Lab) Crash(ctx context.Context, v Variant, rounds int) (result Result, err error) {
+	m, err := transfer.ModeByName(v.Mode)
 	if err != nil {
 		return Result{}, err
 	}
 	err = l.withDatabase(ctx, func(url string) error {
-		result = Result{Scenario: crash.Name, Mode: mode, Round: 1, Answers: map[string]int{}, Resent: map[string]int{}}
+		result = Result{Scenario: crash.Name, Mode: v.Name, Round: 1, Answers: map[string]int{}, Resent: map[string]int{}}
 		c := &crashes{
-			race:   &race{lab: l, mode: m, scenario: crash, url: url, result: &result, name: newName("ledger_race_"), client: newClient()},
+			race:   &race{lab: l, variant: v, mode: m, scenario: crash, url: url, result: &result, name: newName("ledger_race_"), client: newClient()},
 			rounds: rounds,
 			random: rand.New(rand.NewPCG(l.Seed, 9)),
 		}
@@ -92,7 +93,7 @@ func (c *crashes) run(ctx context.Context) error {
 func (c *crashes) killAndRestart(ctx context.Context) error {
 	for round := 0; ; round++ {
 		service, err := c.lab.Start(ctx, StartOptions{
-			Mode: c.mode.Name, DatabaseURL: withParameter(c.url, "application_name", c.name), Flags: append(crashFlags, c.lab.Flags...),
+			Mode: c.mode.Name, DatabaseURL: withParameter(c.url, "application_name", c.name), Flags: slices.Concat(crashFlags, c.variant.Flags, c.lab.Flags),
 		})
 		if err != nil {
 			return err
@@ -111,26 +112,28 @@ func (c *crashes) killAndRestart(ctx context.Context) error {
 }
 
 // loadUntilKilled sends requests from all workers until the service is killed.
+// Each worker ends with the request that gets no answer: all of them are at
+// work when the kill comes, also where a group is answered at once.
 func (c *crashes) loadUntilKilled(ctx context.Context, service *Service, after time.Duration) {
-	killed, cancel := context.WithTimeout(ctx, after)
-	defer cancel()
 	var workers sync.WaitGroup
 	for range c.scenario.Workers {
 		random := rand.New(rand.NewPCG(c.random.Uint64(), 0))
 		workers.Go(func() {
-			for killed.Err() == nil {
-				c.sendOnce(ctx, random)
+			for c.sendOnce(ctx, random) {
 			}
 		})
 	}
-	<-killed.Done()
+	select {
+	case <-time.After(after):
+	case <-ctx.Done():
+	}
 	service.Kill()
 	workers.Wait()
 }
 
 // sendOnce sends a request of its own, and keeps it in mind if the answer was
-// not final, or never came.
-func (c *crashes) sendOnce(ctx context.Context, random *rand.Rand) {
+// not final, or never came. It reports whether there was one.
+func (c *crashes) sendOnce(ctx context.Context, random *rand.Rand) (answered bool) {
 	names := []string{"a", "b", "c", ""}
 	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	request := Request{Debit: names[0], Credit: names[1], Amount: decimal.New(1+random.Int64N(500), -2).StringFixed(2)}
@@ -149,6 +152,7 @@ func (c *crashes) sendOnce(ctx context.Context, random *rand.Rand) {
 	} else {
 		c.answers = append(c.answers, a)
 	}
+	return err == nil
 }
 
 // sendAgain settles what the crash left open.

@@ -8,8 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-
-	"github.com/rowlock/ledger/internal/postgres"
 )
 
 // A gate is a session that holds rows. Whoever wants to write them, or to lock
@@ -65,15 +63,15 @@ const gateTimeout = 15 * time.Second
 // errWentAround says that answers were given without the contended rows.
 var errWentAround = errors.New("every request was answered while the rows that they contend for were held")
 
-// awaitWaiters returns when n sessions of the application name wait for locks.
-// The error is [errWentAround] if the race has finished by then, which it
-// leaves in finished for others to see.
-func awaitWaiters(ctx context.Context, db *postgres.DB, name string, n int, finished chan error) error {
+// awaitWaiters returns when all workers wait for locks. The error is
+// [errWentAround] if the race has finished by then, which it leaves in finished
+// for others to see.
+func (r *race) awaitWaiters(ctx context.Context, finished chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
 	for {
-		waiting, err := countWaiters(ctx, db, name)
-		if waiting >= n {
+		waiting, err := r.countWaiters(ctx)
+		if waiting >= r.scenario.Workers {
 			return nil
 		}
 		if err != nil && ctx.Err() == nil {
@@ -84,7 +82,7 @@ func awaitWaiters(ctx context.Context, db *postgres.DB, name string, n int, fini
 			finished <- err
 			return errWentAround
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d workers came to the gate: %w", waiting, n, ctx.Err())
+			return fmt.Errorf("%d of %d workers came to the gate: %w", waiting, r.scenario.Workers, ctx.Err())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -97,7 +95,20 @@ const countWaitersSQL = `
 	   AND application_name = $1
 	   AND wait_event_type = 'Lock'`
 
-func countWaiters(ctx context.Context, db *postgres.DB, name string) (n int, err error) {
-	err = db.QueryRow(ctx, countWaitersSQL, name).Scan(&n)
-	return n, err
+// countWaiters counts the workers at the gate. Without groups each of them has
+// a session that waits. With groups a service has one session wait for all who
+// want a row, and says how many they are.
+func (r *race) countWaiters(ctx context.Context) (n int, err error) {
+	if err := r.db.QueryRow(ctx, countWaitersSQL, r.name).Scan(&n); err != nil {
+		return 0, err
+	}
+	parked := 0
+	for _, s := range r.services {
+		here, err := readParked(ctx, s.URL)
+		if err != nil {
+			return 0, err
+		}
+		parked += here
+	}
+	return max(n, parked), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -15,9 +16,10 @@ import (
 	"github.com/rowlock/ledger/internal/verify"
 )
 
-// A race is one scenario in one mode on one database.
+// A race is one scenario in one variant of a mode on one database.
 type race struct {
 	lab      *Lab
+	variant  Variant
 	mode     *transfer.Mode
 	scenario *Scenario
 	url      string // of the database
@@ -92,7 +94,7 @@ func (r *race) serveAndRace(ctx context.Context) (err error) {
 		service, err := r.lab.Start(ctx, StartOptions{
 			Mode:        r.mode.Name,
 			DatabaseURL: withParameter(r.url, "application_name", r.name),
-			Flags:       append(patientFlags(r.scenario.Workers), r.lab.Flags...),
+			Flags:       slices.Concat(patientFlags(r.scenario.Workers), r.variant.Flags, r.lab.Flags),
 		})
 		if err != nil {
 			return err
@@ -135,7 +137,7 @@ func (r *race) throughGate(ctx context.Context) error {
 	defer g.leave(ctx)
 	finished := make(chan error, 1)
 	go func() { finished <- r.sendAll(ctx) }()
-	if err := awaitWaiters(ctx, r.db, r.name, r.scenario.Workers, finished); errors.Is(err, errWentAround) {
+	if err := r.awaitWaiters(ctx, finished); errors.Is(err, errWentAround) {
 		r.fail("%v", err)
 		return <-finished
 	} else if err != nil {

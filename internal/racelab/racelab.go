@@ -4,7 +4,8 @@
 // Its one idea: a black box and a gate. The lab knows the service by HTTP
 // alone, and the database by looking into it afterwards. The race is forced,
 // not hoped for: the lab holds the contended rows until every worker is seen
-// waiting for them, and then lets go. The same gate serves every mode, so the
+// waiting for them, in the database or in a service that waits for many, and
+// then lets go. The same gate serves every mode, so the
 // mode that locks nothing certainly loses, and a suite that does not notice
 // is known to be blind.
 //
@@ -44,25 +45,26 @@ type Progress struct {
 	Result         *Result // nil when the race begins
 }
 
-// Run races every scenario in every mode, one after the other, and returns the
-// results so far, also with an error. The error says that the lab could not
+// Run races every scenario in every variant of the modes, one after the other,
+// and returns the results so far, also with an error. The error says that the lab could not
 // do its work (ctx ended, or no database was to be had); what went wrong in a
 // race is in its result, and [Verdict] judges them all.
 func (l *Lab) Run(ctx context.Context, modes []string, scenarios []*Scenario) ([]Result, error) {
 	rounds := max(1, l.Rounds)
-	p := Progress{Total: rounds * len(modes) * len(scenarios)}
+	variants := Variants(modes)
+	p := Progress{Total: rounds * len(variants) * len(scenarios)}
 	var results []Result
 	for round := 1; round <= rounds; round++ {
 		for _, scenario := range scenarios {
-			for _, mode := range modes {
+			for _, v := range variants {
 				if err := ctx.Err(); err != nil {
 					return results, err
 				}
-				p.Mode, p.Scenario, p.Round, p.Result = mode, scenario.Name, round, nil
+				p.Mode, p.Scenario, p.Round, p.Result = v.Name, scenario.Name, round, nil
 				l.progress(p)
-				result, err := l.Race(ctx, mode, scenario, round)
+				result, err := l.Race(ctx, v, scenario, round)
 				if err != nil {
-					return results, fmt.Errorf("%s in mode %s: %w", scenario.Name, mode, err)
+					return results, fmt.Errorf("%s in mode %s: %w", scenario.Name, v.Name, err)
 				}
 				results = append(results, result)
 				p.Done++
@@ -80,15 +82,15 @@ func (l *Lab) progress(p Progress) {
 	}
 }
 
-// Race runs one scenario in one mode. Its error is as [Lab.Run]'s.
-func (l *Lab) Race(ctx context.Context, mode string, s *Scenario, round int) (result Result, err error) {
-	m, err := transfer.ModeByName(mode)
+// Race runs one scenario in one variant. Its error is as [Lab.Run]'s.
+func (l *Lab) Race(ctx context.Context, v Variant, s *Scenario, round int) (result Result, err error) {
+	m, err := transfer.ModeByName(v.Mode)
 	if err != nil {
 		return Result{}, err
 	}
 	err = l.withDatabase(ctx, func(url string) error {
-		r := &race{lab: l, mode: m, scenario: s, url: url, result: &result}
-		result = Result{Scenario: s.Name, Mode: mode, Round: round, Answers: map[string]int{}, Resent: map[string]int{}}
+		r := &race{lab: l, variant: v, mode: m, scenario: s, url: url, result: &result}
+		result = Result{Scenario: s.Name, Mode: v.Name, Round: round, Answers: map[string]int{}, Resent: map[string]int{}}
 		return r.run(ctx)
 	})
 	return result, err
@@ -109,6 +111,26 @@ func (l *Lab) withDatabase(ctx context.Context, fn func(url string) error) (err 
 		err = errors.Join(err, drop(ctx))
 	}()
 	return fn(url)
+}
+
+// A Variant is a way to serve a mode.
+type Variant struct {
+	Name  string // in results
+	Mode  string
+	Flags []string // of `ledger serve`
+}
+
+// Variants returns how modes are raced: each as users run it, and the one that
+// groups transfers also without.
+func Variants(modes []string) []Variant {
+	var all []Variant
+	for _, mode := range modes {
+		all = append(all, Variant{Name: mode, Mode: mode})
+		if mode == transfer.Pessimistic.Name {
+			all = append(all, Variant{Name: mode + ", ungrouped", Mode: mode, Flags: []string{"--group-size", "1"}})
+		}
+	}
+	return all
 }
 
 // ModeNames returns every mode, in the order of their table.

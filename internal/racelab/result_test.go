@@ -84,16 +84,35 @@ func TestWriteJUnit(t *testing.T) {
 	}
 }
 
-func TestParseConflicts(t *testing.T) {
-	got, err := parseConflicts(strings.NewReader(`# HELP ledger_transaction_conflicts_total Attempts.
+func TestParseMetric(t *testing.T) {
+	const text = `# HELP ledger_transaction_conflicts_total Attempts.
 # TYPE ledger_transaction_conflicts_total counter
 ledger_transaction_conflicts_total{mode="serializable",sqlstate="40001"} 1.2e+01
 ledger_transaction_conflicts_total{mode="serializable",sqlstate="stale"} 3
 ledger_transaction_conflicts_total{mode="other",sqlstate="stale"} 4
 ledger_other_total{sqlstate="40P01"} 9
-`))
+# TYPE ledger_transfers_parked gauge
+ledger_transfers_parked 16
+ledger_transfers_parked_total 1
+`
+	got, err := parseMetric(strings.NewReader(text), conflictLine)
 	if want := map[string]int{"40001": 12, "stale": 7}; err != nil || !cmp.Equal(got, want) {
 		t.Errorf("conflicts = %v, %v, want %v", got, err, want)
+	}
+	got, err = parseMetric(strings.NewReader(text), parkedLine)
+	if want := map[string]int{"": 16}; err != nil || !cmp.Equal(got, want) {
+		t.Errorf("parked = %v, %v, want %v", got, err, want)
+	}
+}
+
+func TestPessimisticIsRacedWithGroupsAndWithout(t *testing.T) {
+	got := Variants([]string{"none", "pessimistic"})
+	want := []Variant{
+		{Name: "none", Mode: "none"}, {Name: "pessimistic", Mode: "pessimistic"},
+		{Name: "pessimistic, ungrouped", Mode: "pessimistic", Flags: []string{"--group-size", "1"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("variants (-want +got):\n%s", diff)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // BenchmarkCreate makes transfers in every mode: among many accounts, and all
 // of them out of one.
 func BenchmarkCreate(b *testing.B) {
-	for _, mode := range transfer.Modes() {
+	for _, mode := range ways() {
 		for _, workload := range []struct {
 			name string
 			pick func(i, n int) (from, to int)
@@ -21,9 +21,9 @@ func BenchmarkCreate(b *testing.B) {
 			{"uniform", func(i, n int) (int, int) { return i % n, (i*7 + 1) % n }},
 			{"hot", func(i, n int) (int, int) { return 0, 1 + i%(n-1) }},
 		} {
-			b.Run(mode.Name+"/"+workload.name, func(b *testing.B) {
+			b.Run(mode.String()+"/"+workload.name, func(b *testing.B) {
 				l := newLedger(b)
-				s := l.service(mode)
+				s := mode.service(l.db, patient)
 				ids := make([]uuid.UUID, 100)
 				for i := range ids {
 					ids[i] = l.open(b, "USD", "1000000", "0")

@@ -19,12 +19,12 @@ const (
 // Half of the transfers are refused: a refusal must not take locks out of
 // order either, not even those that it gives back at once.
 func TestOppositeTransfersNeverDeadlock(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode *transfer.Mode) {
+	inEveryMode(t, func(t *testing.T, mode way) {
 		for _, balance := range []string{"1000", "1"} {
 			l := newLedger(t)
 			low, high := l.openPair(t, "USD", balance)
 			var lost conflicts
-			s := transfer.New(l.db, mode, transfer.Locking{}, lost.watch(patient))
+			s := mode.service(l.db, lost.watch(patient))
 			together(16, func(i int) {
 				for range 25 {
 					c := between(low, high, "1", "USD")
@@ -47,9 +47,9 @@ func TestOppositeTransfersNeverDeadlock(t *testing.T) {
 }
 
 func TestDoubleSpendIsRefused(t *testing.T) {
-	inSafeModes(t, func(t *testing.T, mode *transfer.Mode) {
+	inSafeModes(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
-		s := l.service(mode)
+		s := mode.service(l.db, patient)
 		from, to := l.open(t, "USD", "100", "0"), l.open(t, "USD", "0", "0")
 		var made, refused atomic.Int32
 		together(20, func(i int) {
@@ -75,10 +75,10 @@ func TestDoubleSpendIsRefused(t *testing.T) {
 }
 
 func TestRandomTransfersKeepTheMoney(t *testing.T) {
-	inSafeModes(t, func(t *testing.T, mode *transfer.Mode) {
+	inSafeModes(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
 		var lost conflicts
-		s := transfer.New(l.db, mode, transfer.Locking{}, lost.watch(patient))
+		s := mode.service(l.db, lost.watch(patient))
 		var ids []uuid.UUID
 		for range 6 {
 			ids = append(ids, l.open(t, "USD", "10", "-5"))
@@ -118,9 +118,9 @@ func randomCommand(random *rand.Rand, ids []uuid.UUID) transfer.Command {
 }
 
 func TestEqualRequestsWithOneKeyTakeEffectOnce(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode *transfer.Mode) {
+	inEveryMode(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
-		s := l.service(mode)
+		s := mode.service(l.db, patient)
 		low, high := l.openPair(t, "USD", "100")
 		c := keyed(between(low, high, "10", "USD"), "one")
 		ids := make([]uuid.UUID, 30)

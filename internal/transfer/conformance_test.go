@@ -80,9 +80,9 @@ func refusalCases(a cast) []refusalCase {
 }
 
 func TestRefusalsAreTheSameAndFinalUnderTheirKeys(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode *transfer.Mode) {
+	inEveryMode(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
-		s := l.service(mode)
+		s := mode.service(l.db, patient)
 		a := l.cast(t)
 		before := count(t, l, `SELECT count(*) FROM transfers`)
 		cases := refusalCases(a)
@@ -134,9 +134,9 @@ func refused(t *testing.T, s *transfer.Service, tt refusalCase, c transfer.Comma
 }
 
 func TestTransfersSayWhatTheyLeft(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode *transfer.Mode) {
+	inEveryMode(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
-		s := l.service(mode)
+		s := mode.service(l.db, patient)
 		low, high := l.openPair(t, "USD", "0")
 		external := accounts.ExternalID("USD")
 		for _, tt := range []struct {
@@ -176,9 +176,9 @@ func TestTransfersSayWhatTheyLeft(t *testing.T) {
 }
 
 func TestAnOverdraftGoesExactlyToTheMinimum(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode *transfer.Mode) {
+	inEveryMode(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
-		s := l.service(mode)
+		s := mode.service(l.db, patient)
 		from, to := l.open(t, "KWD", "1.5", "-50.005"), l.open(t, "KWD", "0", "0")
 		wantError(t, s, between(from, to, "51.506", "KWD"), transfer.ErrInsufficientFunds)
 		create(t, s, between(from, to, "51.505", "KWD"))
@@ -190,9 +190,9 @@ func TestAnOverdraftGoesExactlyToTheMinimum(t *testing.T) {
 }
 
 func TestABalanceStaysInItsRange(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode *transfer.Mode) {
+	inEveryMode(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
-		s := l.service(mode)
+		s := mode.service(l.db, patient)
 		full, other := l.openPair(t, "USD", "10")
 		external := accounts.ExternalID("USD")
 		for _, tt := range []struct {
@@ -218,9 +218,9 @@ func TestABalanceStaysInItsRange(t *testing.T) {
 }
 
 func TestAKeyNamesOneTransfer(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode *transfer.Mode) {
+	inEveryMode(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
-		s := l.service(mode)
+		s := mode.service(l.db, patient)
 		low, high := l.openPair(t, "USD", "100")
 		c := keyed(between(low, high, "10.0", "USD"), "k")
 		first := create(t, s, c)
@@ -259,9 +259,9 @@ func TestAKeyNamesOneTransfer(t *testing.T) {
 }
 
 func TestTimeNeverFallsAsVersionsRise(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode *transfer.Mode) {
+	inEveryMode(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
-		s := l.service(mode)
+		s := mode.service(l.db, patient)
 		low, high := l.openPair(t, "USD", "100")
 		other := l.open(t, "USD", "100", "0")
 		for _, ahead := range []uuid.UUID{low, high} {

@@ -1,9 +1,11 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,12 +16,13 @@ import (
 )
 
 // Grouping is how transfers that wait at the same time share a transaction.
+// Every number is at least 1.
 type Grouping struct {
 	Size     int           // transfers in one transaction at most
 	Lanes    int           // transactions at work at once
 	Queue    int           // transfers that wait at most; more are refused early
 	LockWait time.Duration // how long a group waits for one lock
-	Waiters  int           // connections that may wait for rows that others keep
+	Waiters  int           // connections that may wait for what others keep locked
 
 	// OnGroup, where not nil, is told the size of each group that begins.
 	OnGroup func(size int)
@@ -34,47 +37,65 @@ func (s *Service) Grouped(g Grouping) *Service {
 		panic("only the pessimistic mode moves groups")
 	}
 	grouped := *s
-	grouped.groups = &groups{Grouping: g, mover: s, waits: s.policy, locking: s.locking, room: newRoom(g.Waiters)}
+	grouped.groups = newGroups(g, &grouped, s.policy.LockTimeout, s.locking.NoWait)
 	return &grouped
+}
+
+// Waiting returns how many transfers wait for their group now, and how many for
+// a lock that somebody else keeps.
+func (s *Service) Waiting() (queued, parked int) {
+	if s.groups == nil {
+		return 0, 0
+	}
+	s.groups.mu.Lock()
+	defer s.groups.mu.Unlock()
+	return len(s.groups.queue), s.groups.parked
 }
 
 // A mover is what groups need of a service.
 type mover interface {
-	run(ctx context.Context, policy retry.Policy, locking Locking, ms []*move) error
+	runGroup(ctx context.Context, ms []*move) error
 	findBusy(ctx context.Context, ms []*move) (map[uuid.UUID]bool, error)
-	waitForRow(id uuid.UUID, wait time.Duration) error
+	waitFor(l lock, wait time.Duration) error
 }
 
 // groups puts callers together. A caller's member is in one of three places:
-// the queue, a group at work, or the waiting room.
+// the queue, a group at work, or the waiting room, which is in room.go.
 type groups struct {
 	Grouping
 	mover
-	waits   retry.Policy // of a transfer alone
-	locking Locking
-	room    *room
+	lockTimeout time.Duration // for all waits of a member together
+	noWait      bool          // none for accounts
+	places      chan struct{} // one for each waiter
 
 	mu      sync.Mutex
+	arrived int
 	queue   []*member // in the order of arrival
-	waiting int       // members in the queue and in the waiting room
 	lanes   int       // at work
+	room    map[lock][]*member
+	parked  int // in the room
 }
 
-// A member is a caller's move on its way through a group.
+func newGroups(g Grouping, m mover, lockTimeout time.Duration, noWait bool) *groups {
+	return &groups{
+		Grouping: g, mover: m, lockTimeout: lockTimeout, noWait: noWait,
+		places: make(chan struct{}, g.Waiters), room: map[lock][]*member{},
+	}
+}
+
+// A member is a caller's move on its way through a group. Whoever takes it out
+// of the queue or the room answers it, or puts it back.
 type member struct {
 	*move
-	ctx    context.Context // the caller's
-	answer chan error      // has room for the one answer
-	until  time.Time       // the end of its wait for rows that others keep; zero before it
-	misses int             // groups that met a lock which was gone when it was looked for
-
-	// Guarded by groups.mu.
-	begun bool // in a group: it runs to the end, whether or not the caller waits
-	gone  bool // the caller left before
+	ctx     context.Context // the caller's
+	answer  chan error      // has room for the one answer
+	arrival int             // counts from 1
+	lock    lock            // that it waits for, in the room
+	until   time.Time       // the end of its waits for locks; zero before the first
 }
 
 // move makes m in some group and returns when it is answered, or ctx ends. The
-// error is as [Service.Create]'s, or [ErrOverloaded].
+// error is as [Service.Create]'s.
 func (g *groups) move(ctx context.Context, m *move) error {
 	w := &member{move: m, ctx: ctx, answer: make(chan error, 1)}
 	if !g.join(w) {
@@ -96,36 +117,25 @@ func (g *groups) move(ctx context.Context, m *move) error {
 	}
 }
 
-// join puts w at the end of the queue, and opens a lane where one is free.
+// join puts w at the end of the queue, if there is room.
 func (g *groups) join(w *member) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.waiting >= g.Queue {
+	if len(g.queue) >= g.Queue {
 		return false
 	}
-	g.waiting++
+	g.arrived++
+	w.arrival = g.arrived
 	g.queue = append(g.queue, w)
 	g.openLane()
 	return true
 }
 
-// rejoin puts members that met a locked row in front of those that came later.
-func (g *groups) rejoin(members []*member) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, w := range members {
-		g.wait(w)
-	}
-	g.queue = append(members, g.queue...)
+// rejoin puts members back into the queue, where they stood. g.mu is held.
+func (g *groups) rejoin(members ...*member) {
+	g.queue = append(g.queue, members...)
+	slices.SortFunc(g.queue, func(a, b *member) int { return cmp.Compare(a.arrival, b.arrival) })
 	g.openLane()
-}
-
-// wait makes w one of those that have not begun. g.mu is held.
-func (g *groups) wait(w *member) {
-	if w.begun {
-		w.begun = false
-		g.waiting++
-	}
 }
 
 // openLane starts a lane if there is work and a free one. g.mu is held.
@@ -136,63 +146,55 @@ func (g *groups) openLane() {
 	}
 }
 
-// leave withdraws w and reports whether it could: once it has begun, it runs
-// to the end.
+// leave withdraws w and reports whether it could: in a group, it runs to the
+// end.
 func (g *groups) leave(w *member) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !w.begun {
-		g.forget(w)
+	if i := slices.Index(g.queue, w); i >= 0 {
+		g.queue = slices.Delete(g.queue, i, i+1)
+		return true
 	}
-	return !w.begun
-}
-
-// forget gives up the place of a member that has not begun. g.mu is held.
-func (g *groups) forget(w *member) {
-	if !w.gone {
-		w.gone = true
-		g.waiting--
-	}
+	return g.leaveRoom(w)
 }
 
 // lane moves groups, one after the other, until nobody waits.
 func (g *groups) lane() {
-	for {
-		members := g.take()
-		if len(members) == 0 {
-			return
-		}
+	for members := g.take(); len(members) > 0; members = g.take() {
 		g.moveGroup(members)
 	}
 }
 
 // take begins the next group: those who wait, in the order of their arrival.
 // Two of one key are never in it: the second will be answered by the first
-// one's answer. Whoever has left is dropped. It returns nobody, and closes the
-// lane, when nobody waits.
+// one's answer. Whoever has left is dropped, and whoever needs a lock that
+// others wait for already joins them. It returns nobody, and closes the lane,
+// when nobody waits.
 func (g *groups) take() []*member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var taken, later []*member
 	keys := map[idempotency.Key]bool{}
-	for _, w := range g.queue {
-		switch {
-		case w.gone:
+	for i, w := range g.queue {
+		if len(taken) == g.Size {
+			later = append(later, g.queue[i:]...)
+			break
+		}
+		switch l := g.awaited(w); {
 		case w.left():
-			g.forget(w)
 			w.answer <- fmt.Errorf("%w: the caller has left", retry.ErrUnavailable)
-		case len(taken) == g.Size, w.Key != nil && keys[*w.Key]:
+		case l != nil:
+			g.park(w, l)
+		case w.Key != nil && keys[*w.Key]:
 			later = append(later, w)
 		default:
 			if w.Key != nil {
 				keys[*w.Key] = true
 			}
-			w.begun = true
 			taken = append(taken, w)
 		}
 	}
 	g.queue = later
-	g.waiting -= len(taken)
 	if len(taken) == 0 {
 		g.lanes--
 	}
@@ -218,10 +220,11 @@ func (g *groups) moveGroup(members []*member) {
 	}
 	ctx, cancel := lastDeadline(members)
 	defer cancel()
-	err := g.run(ctx, g.policy(), g.lockingOfGroup(), moves(members))
-	switch {
+	switch err := g.runGroup(ctx, moves(members)); {
+	case err == nil, errors.Is(err, retry.ErrCommitUnknown): // which may be a timeout, too
+		answerAll(members, err)
 	case timedOut(err):
-		g.detour(ctx, members)
+		g.detour(ctx, members, err)
 	case len(members) > 1 && isUnexpected(err):
 		g.apart(members)
 	default:
@@ -229,54 +232,46 @@ func (g *groups) moveGroup(members []*member) {
 	}
 }
 
-// detour is the way of a group that met a lock which somebody else keeps. What
-// it had is rolled back, claims included.
-func (g *groups) detour(ctx context.Context, members []*member) {
-	if claimsTimedOut(members) {
-		g.apart(members) // somebody is at work on one of the keys
-		return
+// apart moves members one by one, so that the fault of one is no other's.
+func (g *groups) apart(members []*member) {
+	for i := range members {
+		g.moveGroup(members[i : i+1])
 	}
-	busy, err := g.findBusy(ctx, moves(members))
-	if err != nil {
-		answerAll(members, err)
-		return
-	}
-	var free, missed []*member
-	for _, w := range members {
-		id, waits := firstBusy(w, busy)
-		if len(busy) == 0 {
-			w.misses++
-		}
-		switch {
-		case waits:
-			g.park(w, id)
-		case w.misses > maxMisses:
-			missed = append(missed, w)
-		default:
-			free = append(free, w)
-		}
-	}
-	g.apart(missed)
-	g.rejoin(free)
 }
 
-// maxMisses bounds how often a member meets locks that come and go.
-const maxMisses = 3
-
-// apart moves each member in a transaction of its own, with the waits of one,
-// on the connections of those who may wait. The lane goes on.
-func (g *groups) apart(members []*member) {
+// detour is the way of a group that waited too long, for cause. It was rolled
+// back, claims included. It goes on without those who need what others keep.
+func (g *groups) detour(ctx context.Context, members []*member, cause error) {
+	var busy map[uuid.UUID]bool
+	if !claimsTimedOut(members) {
+		var err error
+		if busy, err = g.findBusy(ctx, moves(members)); err != nil {
+			answerAll(members, err)
+			return
+		}
+	}
+	if len(busy) == 0 && len(members) > 1 { // a key, or a lock that came and went
+		g.apart(members)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for _, w := range members {
-		go func() {
-			ctx, cancel := lastDeadline([]*member{w})
-			defer cancel()
-			if !g.room.enter(ctx) {
-				w.answer <- fmt.Errorf("%w: %w", retry.ErrUnavailable, ctx.Err())
-				return
-			}
-			defer g.room.exit()
-			w.answer <- g.run(ctx, g.waits, g.locking, moves([]*member{w}))
-		}()
+		account, blocked := firstBusy(w, busy)
+		switch {
+		case blocked && g.noWait:
+			w.answer <- cause
+		case blocked:
+			g.park(w, account)
+		case len(busy) > 0:
+			g.rejoin(w)
+		case w.claim != nil && !w.claim.Won: // alone with a key that somebody else is at work on
+			g.park(w, w.claim.Key)
+		case g.noWait || g.isLate(w):
+			w.answer <- cause
+		default:
+			g.rejoin(w)
+		}
 	}
 }
 
@@ -299,23 +294,18 @@ func lastDeadline(members []*member) (context.Context, context.CancelFunc) {
 // unboundedWait bounds the work for callers without a deadline.
 const unboundedWait = time.Minute
 
-// policy is a group's: it waits only briefly for a lock, since it holds others
-// meanwhile. lock_timeout counts for each row, so the statement is bounded, too.
-func (g *groups) policy() retry.Policy {
-	policy := g.waits
-	policy.GenericPlans = true
-	policy.LockTimeout = g.LockWait
-	policy.StatementTimeout = lockStatementWaits * g.LockWait
-	return policy
+// runGroup moves ms in one transaction, which waits only briefly for a lock,
+// since it holds others meanwhile. lock_timeout counts for each row, so the
+// statement is bounded, too.
+func (s *Service) runGroup(ctx context.Context, ms []*move) error {
+	policy, locking := s.policy, s.locking
+	policy.LockTimeout = s.groups.LockWait
+	policy.StatementTimeout = lockStatementWaits * s.groups.LockWait
+	locking.statementTimeout = s.policy.StatementTimeout
+	return s.run(ctx, policy, locking, ms)
 }
 
 const lockStatementWaits = 5
-
-func (g *groups) lockingOfGroup() Locking {
-	locking := g.locking
-	locking.statementTimeout = g.waits.StatementTimeout
-	return locking
-}
 
 func moves(members []*member) []*move {
 	ms := make([]*move, len(members))
@@ -334,22 +324,17 @@ func answerAll(members []*member, err error) {
 // isUnexpected reports whether err may be one member's fault alone.
 func isUnexpected(err error) bool {
 	var exhausted *retry.ExhaustedError
-	return err != nil && !errors.Is(err, retry.ErrCommitUnknown) && !errors.Is(err, retry.ErrUnavailable) && !errors.As(err, &exhausted)
+	return !errors.Is(err, retry.ErrUnavailable) && !errors.As(err, &exhausted)
 }
 
-// timedOut reports whether a group ended because a lock, or the statement that
-// takes them, took too long.
+// timedOut reports whether a group ended because a lock, or a statement, took
+// too long.
 func timedOut(err error) bool {
 	return errors.Is(err, retry.ErrLockUnavailable) || retry.SQLState(err) == "57014"
 }
 
 func claimsTimedOut(members []*member) bool {
-	for _, w := range members {
-		if w.claim != nil && !w.claim.Known {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(members, func(w *member) bool { return w.claim != nil && !w.claim.Known })
 }
 
 func firstBusy(w *member, busy map[uuid.UUID]bool) (uuid.UUID, bool) {

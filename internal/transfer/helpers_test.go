@@ -167,24 +167,67 @@ func wantError(t testing.TB, s *transfer.Service, c transfer.Command, want error
 	}
 }
 
-// inEveryMode runs a test in all modes, or in those that keep money.
-func inEveryMode(t *testing.T, test func(t *testing.T, mode *transfer.Mode)) {
-	t.Parallel()
-	for _, mode := range transfer.Modes() {
-		t.Run(mode.Name, func(t *testing.T) {
-			t.Parallel()
-			test(t, mode)
-		})
-	}
+// A way is a mode, with or without groups.
+type way struct {
+	*transfer.Mode
+	grouped bool
 }
 
-func inSafeModes(t *testing.T, test func(t *testing.T, mode *transfer.Mode)) {
-	t.Parallel()
+func (w way) String() string {
+	if w.grouped {
+		return w.Name + " grouped"
+	}
+	return w.Name
+}
+
+func (w way) service(db retry.Beginner, policy retry.Policy) *transfer.Service {
+	return w.locking(db, transfer.Locking{}, policy)
+}
+
+func (w way) locking(db retry.Beginner, locking transfer.Locking, policy retry.Policy) *transfer.Service {
+	s := transfer.New(db, w.Mode, locking, policy)
+	if w.grouped {
+		s = s.Grouped(grouping)
+	}
+	return s
+}
+
+// grouping is as users have it.
+var grouping = transfer.Grouping{Size: 64, Lanes: 1, Queue: 1024, LockWait: 50 * time.Millisecond, Waiters: 4}
+
+// grouped is the pessimistic mode as users have it.
+var grouped = way{transfer.Pessimistic, true}
+
+// ways returns all modes, and grouped.
+func ways() []way {
+	all := []way{grouped}
 	for _, mode := range transfer.Modes() {
-		if mode.LosesMoney {
+		all = append(all, way{mode, false})
+	}
+	return all
+}
+
+// inEveryMode runs a test in all ways, in those that keep money, or in those
+// that lock first.
+func inEveryMode(t *testing.T, test func(t *testing.T, mode way)) {
+	inModes(t, func(way) bool { return true }, test)
+}
+
+func inSafeModes(t *testing.T, test func(t *testing.T, mode way)) {
+	inModes(t, func(mode way) bool { return !mode.LosesMoney }, test)
+}
+
+func inPessimisticModes(t *testing.T, test func(t *testing.T, mode way)) {
+	inModes(t, func(mode way) bool { return mode.Mode == transfer.Pessimistic }, test)
+}
+
+func inModes(t *testing.T, wanted func(way) bool, test func(t *testing.T, mode way)) {
+	t.Parallel()
+	for _, mode := range ways() {
+		if !wanted(mode) {
 			continue
 		}
-		t.Run(mode.Name, func(t *testing.T) {
+		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			test(t, mode)
 		})

@@ -14,7 +14,7 @@ import (
 
 // A transfer that waits for a row must judge what it finds when it gets it.
 func TestFundsAndStatusAreJudgedAfterTheLock(t *testing.T) {
-	inSafeModes(t, func(t *testing.T, mode *transfer.Mode) {
+	inSafeModes(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
 		low, high := l.openPair(t, "USD", "0")
 		for _, tt := range []struct {
@@ -37,7 +37,7 @@ func TestFundsAndStatusAreJudgedAfterTheLock(t *testing.T) {
 			}
 			answered := make(chan error)
 			go func() {
-				_, _, err := l.service(mode).Create(t.Context(), tt.command)
+				_, _, err := mode.service(l.db, patient).Create(t.Context(), tt.command)
 				answered <- err
 			}()
 			l.waitForWaiters(t, 1)
@@ -99,7 +99,7 @@ func TestFundsThatComeWhileItWaitsCount(t *testing.T) {
 }
 
 func TestAHeldRowIsNoRefusal(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode *transfer.Mode) {
+	inEveryMode(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
 		low, high := l.openPair(t, "USD", "100")
 		other := l.session(t)
@@ -109,7 +109,7 @@ func TestAHeldRowIsNoRefusal(t *testing.T) {
 		var lost conflicts
 		impatient := lost.watch(patient)
 		impatient.LockTimeout = time.Millisecond
-		s := transfer.New(l.db, mode, transfer.Locking{}, impatient)
+		s := mode.service(l.db, impatient)
 		c := keyed(between(low, high, "1", "USD"), "k")
 		wantError(t, s, c, retry.ErrLockUnavailable)
 		if lost.of("55P03") != 0 {
@@ -118,43 +118,45 @@ func TestAHeldRowIsNoRefusal(t *testing.T) {
 		if err := other.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		create(t, l.service(mode), c) // the key is still free
+		create(t, mode.service(l.db, patient), c) // the key is still free
 		l.wantSound(t)
 	})
 }
 
 func TestNoWaitAnswersAtOnce(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t)
-	low, high := l.openPair(t, "USD", "100")
-	other := l.session(t)
-	if _, err := other.Exec(t.Context(), `SELECT FROM accounts WHERE id = $1 FOR UPDATE`, high); err != nil {
-		t.Fatal(err)
-	}
-	for _, locking := range []transfer.Locking{{NoWait: true}, {NoWait: true, NoKeyUpdate: true}} {
-		s := transfer.New(l.db, transfer.Pessimistic, locking, patient) // which would wait for a minute
-		wantError(t, s, between(low, high, "1", "USD"), retry.ErrLockUnavailable)
-		wantError(t, s, between(high, low, "1", "USD"), retry.ErrLockUnavailable)
-	}
-	if err := other.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	create(t, transfer.New(l.db, transfer.Pessimistic, transfer.Locking{NoWait: true}, patient), between(low, high, "1", "USD"))
+	inPessimisticModes(t, func(t *testing.T, mode way) {
+		l := newLedger(t)
+		low, high := l.openPair(t, "USD", "100")
+		other := l.session(t)
+		if _, err := other.Exec(t.Context(), `SELECT FROM accounts WHERE id = $1 FOR UPDATE`, high); err != nil {
+			t.Fatal(err)
+		}
+		for _, locking := range []transfer.Locking{{NoWait: true}, {NoWait: true, NoKeyUpdate: true}} {
+			s := mode.locking(l.db, locking, patient) // which would wait for a minute
+			wantError(t, s, between(low, high, "1", "USD"), retry.ErrLockUnavailable)
+			wantError(t, s, between(high, low, "1", "USD"), retry.ErrLockUnavailable)
+		}
+		if err := other.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		create(t, mode.locking(l.db, transfer.Locking{NoWait: true}, patient), between(low, high, "1", "USD"))
+	})
 }
 
 // A foreign key of somebody else's table holds its row FOR KEY SHARE, which
 // only the stronger lock waits for.
 func TestNoKeyUpdateLetsForeignKeysBeChecked(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t)
-	low, high := l.openPair(t, "USD", "100")
-	other := l.session(t)
-	if _, err := other.Exec(t.Context(), `SELECT FROM accounts WHERE id = $1 FOR KEY SHARE`, high); err != nil {
-		t.Fatal(err)
-	}
-	c := between(low, high, "1", "USD")
-	wantError(t, transfer.New(l.db, transfer.Pessimistic, transfer.Locking{NoWait: true}, patient), c, retry.ErrLockUnavailable)
-	create(t, transfer.New(l.db, transfer.Pessimistic, transfer.Locking{NoWait: true, NoKeyUpdate: true}, patient), c)
+	inPessimisticModes(t, func(t *testing.T, mode way) {
+		l := newLedger(t)
+		low, high := l.openPair(t, "USD", "100")
+		other := l.session(t)
+		if _, err := other.Exec(t.Context(), `SELECT FROM accounts WHERE id = $1 FOR KEY SHARE`, high); err != nil {
+			t.Fatal(err)
+		}
+		c := between(low, high, "1", "USD")
+		wantError(t, mode.locking(l.db, transfer.Locking{NoWait: true}, patient), c, retry.ErrLockUnavailable)
+		create(t, mode.locking(l.db, transfer.Locking{NoWait: true, NoKeyUpdate: true}, patient), c)
+	})
 }
 
 // The atomic mode once locked the lower account after the higher one when it
@@ -186,9 +188,9 @@ func TestABalanceThatIsNoNumberIsAnError(t *testing.T) {
 		if account, err := l.accounts.Get(t.Context(), bad); err == nil {
 			t.Errorf("account with a balance of NaN = %+v, want an error", account)
 		}
-		for _, mode := range transfer.Modes() {
+		for _, mode := range ways() {
 			for _, c := range []transfer.Command{between(low, high, "1", "USD"), between(high, low, "1", "USD"), transfer.NewCredit(bad, number("1"), "USD"), transfer.NewDebit(bad, number("1"), "USD")} {
-				made, _, err := l.service(mode).Create(t.Context(), keyed(c, mode.Name))
+				made, _, err := mode.service(l.db, patient).Create(t.Context(), keyed(c, mode.String()))
 				var refusal *transfer.Refusal
 				if err == nil || errors.As(err, &refusal) || !strings.Contains(err.Error(), "NaN") {
 					t.Errorf("%s: %s of an account with NaN = %s, %v, want an error that names it", mode.Name, c.Kind, made.ID, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,12 +15,13 @@ import (
 	"github.com/rowlock/ledger/internal/transfer"
 )
 
-// A lossyDB loses the answer of its first COMMIT, and does with that COMMIT
-// what the test wants.
+// A lossyDB loses the answer of its first COMMIT, or of the first one after
+// some, and does with that COMMIT what the test wants.
 type lossyDB struct {
 	retry.Beginner
-	once sync.Once
-	lose func(ctx context.Context, tx pgx.Tx) // gets the transaction to carry out, or not
+	after atomic.Int32 // COMMITs that are answered before
+	once  sync.Once
+	lose  func(ctx context.Context, tx pgx.Tx) // gets the transaction to carry out, or not
 }
 
 func (db *lossyDB) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
@@ -37,6 +39,9 @@ type lossyTx struct {
 }
 
 func (tx *lossyTx) Commit(ctx context.Context) error {
+	if tx.db.after.Add(-1) >= 0 {
+		return tx.Tx.Commit(ctx)
+	}
 	tx.db.once.Do(func() {
 		tx.lost = true
 		tx.db.lose(context.WithoutCancel(ctx), tx.Tx)
@@ -89,7 +94,7 @@ func fates(t *testing.T, l *ledger) map[string]func(context.Context, pgx.Tx) {
 }
 
 func TestALostAnswerOfCommitIsFoundOut(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode *transfer.Mode) {
+	inEveryMode(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
 		low, high := l.openPair(t, "USD", "100")
 		n := 0
@@ -99,7 +104,7 @@ func TestALostAnswerOfCommitIsFoundOut(t *testing.T) {
 				if key != "" {
 					c = keyed(c, name)
 				}
-				s := transfer.New(&lossyDB{Beginner: l.db, lose: lose}, mode, transfer.Locking{}, patient)
+				s := mode.service(&lossyDB{Beginner: l.db, lose: lose}, patient)
 				made, replayed, err := s.Create(t.Context(), c)
 				if err != nil || replayed {
 					t.Fatalf("%s, %s: replayed %v, error %v, want an answer that is no replay", name, key, replayed, err)
@@ -127,7 +132,7 @@ func TestALostAnswerOfCommitIsFoundOut(t *testing.T) {
 }
 
 func TestALostAnswerOfARefusalIsFoundOut(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode *transfer.Mode) {
+	inEveryMode(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
 		low, high := l.openPair(t, "USD", "0")
 		for _, name := range []string{"carried out", "not carried out"} {
@@ -136,7 +141,7 @@ func TestALostAnswerOfARefusalIsFoundOut(t *testing.T) {
 				if key != "" {
 					c = keyed(c, name)
 				}
-				s := transfer.New(&lossyDB{Beginner: l.db, lose: fates(t, l)[name]}, mode, transfer.Locking{}, patient)
+				s := mode.service(&lossyDB{Beginner: l.db, lose: fates(t, l)[name]}, patient)
 				if _, replayed, err := s.Create(t.Context(), c); !errors.Is(err, transfer.ErrInsufficientFunds) || replayed {
 					t.Errorf("%s, %s: replayed %v, error %v, want a refusal that is no replay", name, key, replayed, err)
 				}
@@ -147,7 +152,7 @@ func TestALostAnswerOfARefusalIsFoundOut(t *testing.T) {
 }
 
 func TestAnOutcomeThatCannotBeFoundOutIsUnknown(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode *transfer.Mode) {
+	inEveryMode(t, func(t *testing.T, mode way) {
 		l := newLedger(t)
 		low, high := l.openPair(t, "USD", "100")
 		impatient := patient
@@ -155,7 +160,7 @@ func TestAnOutcomeThatCannotBeFoundOutIsUnknown(t *testing.T) {
 		for _, c := range []transfer.Command{between(low, high, "1", "USD"), keyed(between(low, high, "1", "USD"), "k")} {
 			var open pgx.Tx
 			lossy := &lossyDB{Beginner: l.db, lose: func(_ context.Context, tx pgx.Tx) { open = tx }}
-			s := transfer.New(lossy, mode, transfer.Locking{}, impatient)
+			s := mode.service(lossy, impatient)
 			if _, _, err := s.Create(t.Context(), c); !errors.Is(err, retry.ErrCommitUnknown) {
 				t.Errorf("error = %v, want %v while the first COMMIT is under way", err, retry.ErrCommitUnknown)
 			}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"testing"
 
 	"github.com/google/uuid"
@@ -18,7 +17,7 @@ import (
 // A model is what the ledger should do, in the simplest words.
 type model struct {
 	l        *ledger
-	modes    []*transfer.Mode
+	services []*transfer.Service
 	ids      []uuid.UUID
 	accounts map[uuid.UUID]*modelAccount
 	answers  []modelAnswer // under keys
@@ -41,16 +40,12 @@ type modelAnswer struct {
 // answers as the model does, and holds what the model holds.
 func TestTheLedgerDoesWhatAModelDoes(t *testing.T) {
 	t.Parallel()
-	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		if err := checks.Value.Set("20"); err != nil { // of 30 steps, each of several transactions
-			t.Fatal(err)
-		}
-	}
+	setChecks(t)
 	l := newLedger(t)
 	rapid.Check(t, func(t *rapid.T) {
-		other := rapid.SampledFrom(transfer.Modes()[1:]).Draw(t, "other mode")
+		other := rapid.SampledFrom(ways()).Draw(t, "other mode")
 		m := &model{
-			l: l, modes: []*transfer.Mode{transfer.Pessimistic, other},
+			l: l, services: []*transfer.Service{l.service(transfer.Pessimistic), other.service(l.db, patient)},
 			accounts: map[uuid.UUID]*modelAccount{},
 		}
 		for _, currency := range []string{"USD", "JPY", "USD"} {
@@ -136,13 +131,19 @@ func (m *model) create(t *rapid.T, c transfer.Command) {
 	if err != nil {
 		return
 	}
+	m.enter(c)
 	debit, credit := m.accounts[c.DebitAccountID], m.accounts[c.CreditAccountID]
-	debit.balance, debit.version = debit.balance.Sub(c.Amount), debit.version+1
-	credit.balance, credit.version = credit.balance.Add(c.Amount), credit.version+1
 	if !made.DebitBalanceAfter.Equal(debit.balance) || !made.CreditBalanceAfter.Equal(credit.balance) ||
 		made.DebitVersion != debit.version || made.CreditVersion != credit.version {
 		t.Fatalf("made = %+v, want balances %s and %s, versions %d and %d", made, debit.balance, credit.balance, debit.version, credit.version)
 	}
+}
+
+// enter makes the transfer that c asks for.
+func (m *model) enter(c transfer.Command) {
+	debit, credit := m.accounts[c.DebitAccountID], m.accounts[c.CreditAccountID]
+	debit.balance, debit.version = debit.balance.Sub(c.Amount), debit.version+1
+	credit.balance, credit.version = credit.balance.Add(c.Amount), credit.version+1
 }
 
 // judge says why c is refused, or nil.
@@ -204,7 +205,7 @@ func (m *model) setStatus(t *rapid.T) {
 }
 
 func (m *model) service(t *rapid.T) *transfer.Service {
-	return m.l.service(rapid.SampledFrom(m.modes).Draw(t, "mode"))
+	return rapid.SampledFrom(m.services).Draw(t, "service")
 }
 
 // check compares the accounts that a check has.

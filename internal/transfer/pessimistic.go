@@ -43,12 +43,15 @@ type Locking struct {
 }
 
 func (l Locking) suffix() string {
-	suffix := " FOR UPDATE"
-	if l.NoKeyUpdate {
-		suffix = " FOR NO KEY UPDATE"
-	}
 	if l.NoWait {
-		suffix += " NOWAIT"
+		return l.strength() + " NOWAIT"
 	}
-	return suffix
+	return l.strength()
+}
+
+func (l Locking) strength() string {
+	if l.NoKeyUpdate {
+		return " FOR NO KEY UPDATE"
+	}
+	return " FOR UPDATE"
 }

@@ -4,153 +4,193 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/rowlock/ledger/internal/idempotency"
 	"github.com/rowlock/ledger/internal/retry"
 )
 
-// A room is where members wait for rows that somebody else keeps locked, while
-// the groups go on without them. One waiter waits for each row, alone: it holds
-// no key and no other lock, so it holds up nobody.
-type room struct {
-	waiters chan struct{} // a place for each connection that may wait
+// The waiting room is for members that need what somebody else keeps locked,
+// while the groups go on without them. For each lock there is one waiter, and
+// it holds no other lock meanwhile, so it holds up nobody.
 
-	mu   sync.Mutex
-	rows map[uuid.UUID][]*member
-}
+// A lock is what a member may wait for: an account's, by its uuid.UUID, or that
+// of an idempotency.Key.
+type lock any
 
-func newRoom(waiters int) *room {
-	return &room{waiters: make(chan struct{}, waiters), rows: map[uuid.UUID][]*member{}}
-}
-
-// enter takes a waiter's place, or returns false when ctx ended first.
-func (r *room) enter(ctx context.Context) bool {
-	select {
-	case r.waiters <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
+// awaited returns the first lock that w needs and others wait for already, or
+// nil. g.mu is held.
+func (g *groups) awaited(w *member) lock {
+	if len(g.room) == 0 {
+		return nil
 	}
+	if w.Key != nil {
+		if _, ok := g.room[*w.Key]; ok {
+			return *w.Key
+		}
+	}
+	for _, id := range accountIDs([]*move{w.move}) {
+		if _, ok := g.room[id]; ok {
+			return id
+		}
+	}
+	return nil
 }
 
-func (r *room) exit() { <-r.waiters }
-
-// park lets w wait for the account id, for --lock-timeout in all.
-func (g *groups) park(w *member, id uuid.UUID) {
-	if g.locking.NoWait {
+// park lets w wait for l. The room is for half as many as the queue: a lock
+// that is wanted by all must leave some callers for the others. g.mu is held.
+func (g *groups) park(w *member, l lock) {
+	if g.isLate(w) || g.parked > g.Queue/2 {
 		w.answer <- retry.ErrLockUnavailable
 		return
 	}
-	if w.until.IsZero() {
-		w.until = time.Now().Add(g.waits.LockTimeout)
-	}
-	g.mu.Lock()
-	g.wait(w) // the caller may leave
-	g.mu.Unlock()
-
-	g.room.mu.Lock()
-	defer g.room.mu.Unlock()
-	members, waited := g.room.rows[id]
-	g.room.rows[id] = append(members, w)
-	if !waited {
-		go g.await(id)
+	members, awaited := g.room[l]
+	g.room[l] = append(members, w)
+	g.parked++
+	w.lock = l
+	if !awaited {
+		go g.await(l)
 	}
 }
 
-// await waits for a row until it is free or nobody waits for it any more.
-func (g *groups) await(id uuid.UUID) {
+// isLate reports whether w has waited for locks for --lock-timeout. It begins
+// when it is first asked. g.mu is held.
+func (g *groups) isLate(w *member) bool {
+	if w.until.IsZero() {
+		w.until = time.Now().Add(g.lockTimeout)
+	}
+	return !time.Now().Before(w.until)
+}
+
+// leaveRoom withdraws w, if it is in the room. g.mu is held.
+func (g *groups) leaveRoom(w *member) bool {
+	i := slices.Index(g.room[w.lock], w)
+	if i >= 0 {
+		g.room[w.lock] = slices.Delete(g.room[w.lock], i, i+1)
+		g.parked--
+	}
+	return i >= 0
+}
+
+// await waits for l until nobody else does.
+func (g *groups) await(l lock) {
 	for {
-		until, ok := g.room.earliest(id)
+		until, ok := g.earliest(l)
 		if !ok {
 			return
 		}
-		ctx, cancel := context.WithDeadline(context.Background(), until)
-		err := retry.ErrLockUnavailable
-		if g.room.enter(ctx) {
-			err = g.waitForRow(id, time.Until(until))
-			g.room.exit()
-		}
-		cancel()
-		if g.release(id, err) {
-			return
-		}
+		g.release(l, g.waitUntil(l, until))
 	}
 }
 
-// earliest returns when the first of the members that wait for id gives up. It
-// closes the row when there is none.
-func (r *room) earliest(id uuid.UUID) (until time.Time, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, w := range r.rows[id] {
+// earliest returns when the first of those who wait for l gives up. Where
+// nobody waits, nobody needs l's waiter.
+func (g *groups) earliest(l lock) (until time.Time, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, w := range g.room[l] {
 		if !ok || w.until.Before(until) {
 			until, ok = w.until, true
 		}
 	}
 	if !ok {
-		delete(r.rows, id)
+		delete(g.room, l)
 	}
 	return until, ok
 }
 
-// release sends on those who waited for id: all of them where the row was free,
-// those whose time is up where it was not, and all of them with any other
-// error. It reports whether the row is closed.
-func (g *groups) release(id uuid.UUID, err error) (closed bool) {
-	g.room.mu.Lock()
-	var done, rest []*member
-	for _, w := range g.room.rows[id] {
-		if errors.Is(err, retry.ErrLockUnavailable) && time.Now().Before(w.until) {
-			rest = append(rest, w)
-		} else {
-			done = append(done, w)
-		}
+// waitUntil waits for l in a waiter's place.
+func (g *groups) waitUntil(l lock, until time.Time) error {
+	ctx, cancel := context.WithDeadline(context.Background(), until)
+	defer cancel()
+	select {
+	case g.places <- struct{}{}:
+		defer func() { <-g.places }()
+		return g.waitFor(l, time.Until(until))
+	case <-ctx.Done():
+		return retry.ErrLockUnavailable
 	}
-	if len(rest) > 0 {
-		g.room.rows[id] = rest
-	} else {
-		delete(g.room.rows, id)
-	}
-	g.room.mu.Unlock()
-
-	if err == nil {
-		g.rejoin(done)
-		return true
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, w := range done {
-		g.forget(w)
-		w.answer <- err
-	}
-	return len(rest) == 0
 }
 
-// errWaited ends a waiter's transaction with a rollback: it wanted the row's
-// turn and not the row.
+// release sends on those who waited for l: all of them where it was free, those
+// whose time is up where it was not, and all of them with any other error.
+func (g *groups) release(l lock, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var free, rest []*member
+	for _, w := range g.room[l] {
+		switch {
+		case err == nil:
+			free = append(free, w)
+		case errors.Is(err, retry.ErrLockUnavailable) && !g.isLate(w):
+			rest = append(rest, w)
+		default:
+			w.answer <- err
+		}
+	}
+	g.parked -= len(g.room[l]) - len(rest)
+	g.room[l] = rest
+	g.rejoin(free...)
+}
+
+// errWaited ends a transaction with a rollback: it wanted the turn and not the
+// lock.
 var errWaited = errors.New("waited")
 
-const selectAccountForUpdateSQL = `
+const selectAccountIDsSQL = `
 	SELECT id
 	  FROM accounts
-	 WHERE id = $1
-	   FOR UPDATE`
+	 WHERE id = ANY($1)
+	 ORDER BY id`
 
-// waitForRow returns nil when nobody else holds the account, and
-// [retry.ErrLockUnavailable] when somebody did for as long as the wait.
-func (s *Service) waitForRow(id uuid.UUID, wait time.Duration) error {
+// waitFor returns nil when nobody else holds l, and [retry.ErrLockUnavailable]
+// when somebody did for as long as the wait.
+func (s *Service) waitFor(l lock, wait time.Duration) error {
 	policy := s.policy
 	policy.LockTimeout = max(time.Millisecond, wait)
 	policy.StatementTimeout = policy.LockTimeout + waitSlack
 	ctx, cancel := context.WithTimeout(context.Background(), policy.StatementTimeout+waitSlack)
 	defer cancel()
-	_, err := retry.Tx(ctx, s.db, s.mode.TxOptions, policy, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
-		if _, err := tx.Exec(ctx, selectAccountForUpdateSQL, id); err != nil {
-			return struct{}{}, fmt.Errorf("wait for account %s: %w", id, err)
+	return s.peek(ctx, policy, func(tx pgx.Tx) error {
+		if key, ok := l.(idempotency.Key); ok {
+			return idempotency.Await(ctx, tx, key)
+		}
+		_, err := tx.Exec(ctx, selectAccountIDsSQL+s.locking.strength(), uuidArray([]uuid.UUID{l.(uuid.UUID)}))
+		return err
+	})
+}
+
+const waitSlack = time.Second
+
+// findBusy returns the accounts of ms that somebody else holds, and waits for
+// none of them. One that is not there at all is not busy.
+func (s *Service) findBusy(ctx context.Context, ms []*move) (map[uuid.UUID]bool, error) {
+	busy := map[uuid.UUID]bool{}
+	err := s.peek(ctx, s.policy, func(tx pgx.Tx) error {
+		var id uuid.UUID
+		each := func(f func()) func(pgx.Rows) error {
+			return func(rows pgx.Rows) error {
+				_, err := pgx.ForEachRow(rows, []any{&id}, func() error { f(); return nil })
+				return err
+			}
+		}
+		b, ids := &pgx.Batch{}, uuidArray(accountIDs(ms))
+		b.Queue(selectAccountIDsSQL, ids).Query(each(func() { busy[id] = true }))
+		b.Queue(selectAccountIDsSQL+s.locking.strength()+" SKIP LOCKED", ids).Query(each(func() { delete(busy, id) }))
+		return tx.SendBatch(ctx, b).Close()
+	})
+	return busy, err
+}
+
+// peek runs fn in a transaction that leaves nothing behind, no lock either.
+func (s *Service) peek(ctx context.Context, policy retry.Policy, fn func(pgx.Tx) error) error {
+	_, err := retry.Tx(ctx, s.db, s.mode.TxOptions, policy, func(_ context.Context, tx pgx.Tx) (struct{}, error) {
+		if err := fn(tx); err != nil {
+			return struct{}{}, fmt.Errorf("look for locks: %w", err)
 		}
 		return struct{}{}, errWaited
 	})
@@ -158,41 +198,4 @@ func (s *Service) waitForRow(id uuid.UUID, wait time.Duration) error {
 		return nil
 	}
 	return err
-}
-
-const waitSlack = time.Second
-
-// SKIP LOCKED waits for nobody, and what it skips is busy: a row that is not
-// there at all is neither.
-const selectBusySQL = `
-	WITH free AS MATERIALIZED (
-	  SELECT id
-	    FROM accounts
-	   WHERE id = ANY($1)
-	   ORDER BY id
-	     FOR UPDATE SKIP LOCKED
-	)
-	SELECT id
-	  FROM accounts
-	 WHERE id = ANY($1)
-	   AND id NOT IN (SELECT id FROM free)`
-
-// findBusy returns the accounts of ms that somebody else holds.
-func (s *Service) findBusy(ctx context.Context, ms []*move) (map[uuid.UUID]bool, error) {
-	busy := map[uuid.UUID]bool{}
-	_, err := retry.Tx(ctx, s.db, s.mode.TxOptions, s.policy, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
-		rows, _ := tx.Query(ctx, selectBusySQL, uuidArray(accountIDs(ms)))
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err != nil {
-			return struct{}{}, fmt.Errorf("find busy accounts: %w", err)
-		}
-		for _, id := range ids {
-			busy[id] = true
-		}
-		return struct{}{}, errWaited
-	})
-	if errors.Is(err, errWaited) {
-		err = nil
-	}
-	return busy, err
 }

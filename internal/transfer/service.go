@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime/debug"
 	"slices"
 
 	"github.com/google/uuid"
@@ -78,9 +79,9 @@ func (m *move) sides() [2]uuid.UUID {
 // [ErrSameAccount], [*Refusal] with one of [ErrAccountNotFound],
 // [ErrCurrencyMismatch], [ErrAccountFrozen], [ErrAccountClosed],
 // [ErrInsufficientFunds] and [ErrLimitExceeded]; [idempotency.ErrKeyReused],
-// [*retry.ExhaustedError], [retry.ErrLockUnavailable], [retry.ErrUnavailable]
-// or [retry.ErrCommitUnknown]. After any of them but the last, nothing has
-// moved.
+// [*retry.ExhaustedError], [ErrOverloaded], [retry.ErrLockUnavailable],
+// [retry.ErrUnavailable] or [retry.ErrCommitUnknown]. After any of them but the
+// last, nothing has moved.
 func (s *Service) Create(ctx context.Context, c Command) (t Transfer, replayed bool, err error) {
 	if err := c.Validate(); err != nil {
 		return Transfer{}, false, err
@@ -110,24 +111,31 @@ func (s *Service) run(ctx context.Context, policy retry.Policy, locking Locking,
 // attempt moves ms in tx: it claims the keys, makes the transfers that can be
 // made, and answers the rest. A refusal is a result: the transaction commits
 // with it. again says that an attempt before this one may have been committed.
-func (s *Service) attempt(ctx context.Context, tx pgx.Tx, locking Locking, ms []*move, again bool) error {
+func (s *Service) attempt(ctx context.Context, tx pgx.Tx, locking Locking, ms []*move, again bool) (err error) {
+	defer func() {
+		if p := recover(); p != nil { // it must not end a lane, and with it the process
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
 	for _, m := range ms {
 		m.reset()
 	}
-	if again {
-		if err := findMade(ctx, tx, ms); err != nil {
-			return err
-		}
-		ms = slices.DeleteFunc(slices.Clone(ms), func(m *move) bool { return m.made })
-	}
 	b := &pgx.Batch{}
 	idempotency.QueueClaims(b, claims(ms))
-	b, err := s.mode.move(ctx, tx, b, locking, ms)
+	if again && slices.ContainsFunc(ms, hasNoKey) {
+		if err := findMade(ctx, tx, b, ms); err != nil {
+			return err
+		}
+		b, ms = &pgx.Batch{}, slices.DeleteFunc(slices.Clone(ms), func(m *move) bool { return m.made })
+	}
+	b, err = s.mode.move(ctx, tx, b, locking, ms)
 	if err != nil {
 		return err
 	}
 	return answer(ctx, tx, b, ms)
 }
+
+func hasNoKey(m *move) bool { return m.claim == nil }
 
 func claims(ms []*move) []*idempotency.Claim {
 	var all []*idempotency.Claim
@@ -216,29 +224,29 @@ func selectAnswers(ctx context.Context, tx pgx.Tx, ms []*move) error {
 }
 
 // findMade finds the transfers of ms that a commit without an answer has made.
-// It locks their accounts first, which waits until that commit has ended: only
-// then does the absence of a transfer mean that it was not made. A key does
-// the same by itself, so this is for moves without one.
-func findMade(ctx context.Context, tx pgx.Tx, ms []*move) error {
-	ms = slices.DeleteFunc(slices.Clone(ms), func(m *move) bool { return m.claim != nil })
-	if len(ms) == 0 {
-		return nil
-	}
-	b := &pgx.Batch{}
+// A key does that by itself, so this is for moves without one. It sends b ahead
+// and locks the accounts, which waits until that commit has ended: only then
+// does the absence of a transfer mean that it was not made. It locks the
+// accounts of all moves, since those that follow must not go back in the order.
+func findMade(ctx context.Context, tx pgx.Tx, b *pgx.Batch, ms []*move) error {
 	queueRead(b, ms, Locking{}.suffix())
 	if err := send(ctx, tx, b, "lock accounts"); err != nil {
 		return err
 	}
-	ids := make([]uuid.UUID, len(ms))
-	for i, m := range ms {
-		ids[i] = m.id
+	var ids []uuid.UUID
+	for _, m := range ms {
+		if hasNoKey(m) {
+			ids = append(ids, m.id)
+		}
 	}
 	transfers, err := selectTransfersByID(ctx, tx, ids)
 	if err != nil {
 		return err
 	}
 	for _, m := range ms {
-		m.transfer, m.made = transfers[m.id], transfers[m.id].ID == m.id
+		if t, ok := transfers[m.id]; ok {
+			m.transfer, m.made = t, true
+		}
 	}
 	return nil
 }

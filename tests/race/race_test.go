@@ -1,5 +1,6 @@
 // Package race races the real service, as a process of its own, in every mode
-// and every scenario of package racelab, on real PostgreSQL.
+// (with groups and without, where it has them) and every scenario of package
+// racelab, on real PostgreSQL.
 //
 //	go test ./tests/race -args -mode=none -rounds=3
 //
@@ -44,14 +45,18 @@ func TestRace(t *testing.T) {
 	var summary results
 	t.Cleanup(func() { summary.log(t) })
 
-	for _, mode := range modes {
-		t.Run(mode.Name, func(t *testing.T) {
+	for _, v := range racelab.Variants(modes) {
+		mode, err := transfer.ModeByName(v.Mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(v.Name, func(t *testing.T) {
 			for _, s := range scenarios {
 				t.Run(s.Name, func(t *testing.T) {
 					t.Parallel()
 					defer takeTurn(turns)()
 					for round := range *roundsFlag {
-						result, err := lab(t, start).Race(t.Context(), mode.Name, s, round+1)
+						result, err := lab(t, start).Race(t.Context(), v, s, round+1)
 						summary.judge(t, err, result)
 					}
 				})
@@ -60,7 +65,7 @@ func TestRace(t *testing.T) {
 				t.Run("kill-9", func(t *testing.T) {
 					t.Parallel()
 					defer takeTurn(turns)()
-					result, err := lab(t, start).Crash(t.Context(), mode.Name, crashes**roundsFlag)
+					result, err := lab(t, start).Crash(t.Context(), v, crashes**roundsFlag)
 					summary.judge(t, err, result)
 				})
 			}
@@ -85,24 +90,16 @@ func TestRace(t *testing.T) {
 const crashes = 5
 
 // selected returns what the flags ask for.
-func selected(t *testing.T) ([]*transfer.Mode, []*racelab.Scenario) {
+func selected(t *testing.T) ([]string, []*racelab.Scenario) {
 	t.Helper()
 	scenarios, err := racelab.ScenariosByName(*scenarioFlag)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if *modeFlag == "" || *modeFlag == "all" {
-		return transfer.Modes(), scenarios
+		return racelab.ModeNames(), scenarios
 	}
-	var modes []*transfer.Mode
-	for name := range strings.SplitSeq(*modeFlag, ",") {
-		mode, err := transfer.ModeByName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		modes = append(modes, mode)
-	}
-	return modes, scenarios
+	return strings.Split(*modeFlag, ","), scenarios
 }
 
 // binary is the service: the one that LEDGER_TEST_BINARY names, or one built
