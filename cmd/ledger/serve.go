@@ -147,6 +147,7 @@ func (s *service) newServer(tokens *httpapi.Tokens) *http.Server {
 	if grouping := s.cmd.grouping(s.metrics.Group); grouping != nil {
 		transfers = transfers.Grouped(*grouping)
 	}
+	s.metrics.WatchTransfers(transfers.Waiting)
 	config := httpapi.Config{
 		Accounts:       accounts.New(s.db, s.policy),
 		Transfers:      transfers,

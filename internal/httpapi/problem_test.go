@@ -36,6 +36,7 @@ var domainErrors = map[string]struct {
 	"retry.ErrLockUnavailable":      {retry.ErrLockUnavailable, "lock-unavailable"},
 	"retry.ErrConflict":             {retry.ErrConflict, "contention"},
 	"transfer.ErrSameAccount":       {transfer.ErrSameAccount, "same-account"},
+	"transfer.ErrOverloaded":        {transfer.ErrOverloaded, "overloaded"},
 	"transfer.ErrNotFound":          {transfer.ErrNotFound, "not-found"},
 	"transfer.ErrAccountNotFound":   {transfer.ErrAccountNotFound, "account-not-found"},
 	"transfer.ErrCurrencyMismatch":  {transfer.ErrCurrencyMismatch, "currency-mismatch"},

@@ -97,19 +97,28 @@ func (m *Metrics) Swept(keys int64) { m.swept.Add(float64(keys)) }
 
 // WatchPool shows the state of the connection pool.
 func (m *Metrics) WatchPool(db *retry.Pool) {
-	gauge := func(name, help string, value func() float64) {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
-	}
-	gauge("ledger_pool_connections_max", "Connections that the pool may open.",
+	m.gauge("ledger_pool_connections_max", "Connections that the pool may open.",
 		func() float64 { return float64(db.Stat().MaxConns()) })
-	gauge("ledger_pool_connections_open", "Connections that the pool has.",
+	m.gauge("ledger_pool_connections_open", "Connections that the pool has.",
 		func() float64 { return float64(db.Stat().TotalConns()) })
-	gauge("ledger_pool_connections_acquired", "Connections that are at work.",
+	m.gauge("ledger_pool_connections_acquired", "Connections that are at work.",
 		func() float64 { return float64(db.Stat().AcquiredConns()) })
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ledger_pool_acquire_wait_seconds_total",
 		Help: "Time that callers waited for a connection.",
 	}, func() float64 { return db.Stat().EmptyAcquireWaitTime().Seconds() }))
+}
+
+// WatchTransfers shows how many transfers wait, as waiting tells.
+func (m *Metrics) WatchTransfers(waiting func() (queued, parked int)) {
+	m.gauge("ledger_transfers_queued", "Transfers that wait for their group.",
+		func() float64 { queued, _ := waiting(); return float64(queued) })
+	m.gauge("ledger_transfers_parked", "Transfers that wait for a row or a key that somebody else keeps locked, while the groups go on without them.",
+		func() float64 { _, parked := waiting(); return float64(parked) })
+}
+
+func (m *Metrics) gauge(name, help string, value func() float64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 }
 
 // NewLogger logs JSON lines to w.
