@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/google/uuid"
-
 	"github.com/rowlock/ledger/internal/accounts"
 	"github.com/rowlock/ledger/internal/money"
 	"github.com/rowlock/ledger/internal/transfer"
@@ -50,7 +48,7 @@ func (s *server) createDebit(w http.ResponseWriter, r *http.Request) error {
 	var f form
 	c := f.command(transfer.Debit, body.shared())
 	c.DebitAccountID = f.account("account_id", body.AccountID)
-	c.CreditAccountID = external(c.Currency)
+	c.CreditAccountID = accounts.ExternalID(c.Currency)
 	return s.create(w, r, &f, c)
 }
 
@@ -62,22 +60,13 @@ func (s *server) createCredit(w http.ResponseWriter, r *http.Request) error {
 	var f form
 	c := f.command(transfer.Credit, body.shared())
 	c.CreditAccountID = f.account("account_id", body.AccountID)
-	c.DebitAccountID = external(c.Currency)
+	c.DebitAccountID = accounts.ExternalID(c.Currency)
 	return s.create(w, r, &f, c)
 }
 
 // shared is what all three bodies have.
 func (b newOneSided) shared() newTransfer {
 	return newTransfer{Amount: b.Amount, Currency: b.Currency, Description: b.Description, Metadata: b.Metadata}
-}
-
-// external is the other side of a debit or credit. A currency that is none has
-// no account, and will be refused.
-func external(currency string) uuid.UUID {
-	if !money.IsCurrency(currency) {
-		return uuid.Nil
-	}
-	return accounts.ExternalID(currency)
 }
 
 // command reads all of a command but its accounts and key.

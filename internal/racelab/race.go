@@ -115,7 +115,7 @@ func (r *race) serveAndRace(ctx context.Context) (err error) {
 // and let all workers wait there at once.
 func patientFlags(workers int) []string {
 	return []string{
-		"--request-timeout", "40s", "--statement-timeout", "30s", "--lock-timeout", "20s",
+		"--request-timeout", "40s", "--stop-timeout", "45s", "--statement-timeout", "30s", "--lock-timeout", "20s",
 		"--idle-timeout", "40s", "--acquire-timeout", "10s", "--pool-size", strconv.Itoa(workers + 4),
 	}
 }

@@ -51,6 +51,49 @@ func TestFundsAndStatusAreJudgedAfterTheLock(t *testing.T) {
 	})
 }
 
+// The lower id is locked first, whichever side it is, and also across modes: a
+// transfer that waits for the higher one holds the lower one, and not the other
+// way round.
+func TestLocksAreTakenInTheOrderOfIDs(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []*transfer.Mode{transfer.Pessimistic, transfer.Atomic} {
+		for _, opposite := range []bool{false, true} {
+			l := newLedger(t)
+			low, high := l.openPair(t, "USD", "100")
+			l.exec(t, `UPDATE accounts SET min_balance = -100 WHERE kind = 'customer'`)
+			debit, credit := low, high
+			if opposite {
+				debit, credit = high, low
+			}
+			for _, tt := range []struct {
+				held, probed uuid.UUID
+				locked       bool
+			}{{high, low, true}, {low, high, false}} {
+				other := l.session(t)
+				if _, err := other.Exec(t.Context(), `SELECT FROM accounts WHERE id = $1 FOR UPDATE`, tt.held); err != nil {
+					t.Fatal(err)
+				}
+				answered := make(chan error)
+				go func() {
+					_, _, err := l.service(mode).Create(t.Context(), between(debit, credit, "1", "USD"))
+					answered <- err
+				}()
+				l.waitForWaiters(t, 1)
+				free := count(t, l, `SELECT count(*) FROM (SELECT id FROM accounts WHERE id = $1 FOR UPDATE SKIP LOCKED) free`, tt.probed)
+				if locked := free == 0; locked != tt.locked {
+					t.Errorf("%s, opposite %v: while it waits, the other account is locked: %v, want %v", mode.Name, opposite, locked, tt.locked)
+				}
+				if err := other.Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-answered; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}
+
 // The mode that looks at nothing again still meets the table's own guard, and
 // then sees that the account is closed.
 func TestNoneDoesNotPayIntoAnAccountThatWasClosed(t *testing.T) {

@@ -64,7 +64,7 @@ func testConnectionsExhausted(t *testing.T) {
 	t.Cleanup(func() { stopPostgres(server) })
 	replicas := make([]*process, 4)
 	for i := range replicas {
-		replicas[i] = serve(t, server.DSN(), "--pool-size", "10")
+		replicas[i] = serve(t, server.DSN(), "--pool-size", "10", "--group-size", "1") // groups want few of them
 	}
 	var calls atomic.Int64
 	l := startLoad(t, 40, func() string { return replicas[calls.Add(1)%4].url })

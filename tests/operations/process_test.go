@@ -47,6 +47,7 @@ func TestOperations(t *testing.T) {
 		{"ReplicaFrozen", testReplicaFrozen},
 		{"TokensAreReadAgain", testTokensAreReadAgain},
 		{"SlowCallersAreCut", testSlowCallersAreCut},
+		{"ALockedAccountHoldsUpNobodyElse", testALockedAccountHoldsUpNobodyElse},
 		{"HintsAndVerify", testHintsAndVerify},
 		{"UnsafeModeSaysSo", testUnsafeModeSaysSo},
 		{"MigratesAsAnotherRole", testMigratesAsAnotherRole},

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,12 +20,20 @@ import (
 // passes what it made, and not what was damaged afterwards.
 func testHintsAndVerify(t *testing.T) {
 	db := testdb.New(t)
-	var stdout bytes.Buffer
+	stdout, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdout.Close()
 	cmd := command(t, "serve", "--listen", "127.0.0.1:0", "--database-url", db.URL)
-	cmd.Stdout = &stdout
+	cmd.Stdout = stdout
 	p := startCommand(t, cmd)
 	p.waitReady(t, http.StatusOK, 30*time.Second)
-	_, calls, _ := strings.Cut(stdout.String(), "move some of it:")
+	printed, err := os.ReadFile(stdout.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, calls, _ := strings.Cut(string(printed), "move some of it:")
 	calls, _, _ = strings.Cut(calls, "Look into the database")
 	out, err := exec.Command("sh", "-c", calls).CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte(`"credit_balance_after":"200.00"`)) {
