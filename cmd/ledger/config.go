@@ -112,7 +112,7 @@ func (f serviceFlags) groupSize() int {
 
 // Measured: docs/benchmarks.md.
 const (
-	defaultGroupSize = 64
+	defaultGroupSize = 128
 	maxGroupSize     = 1000
 	groupQueue       = 1024
 )

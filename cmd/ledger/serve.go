@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -79,6 +80,9 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 	metrics.WatchPool(db)
 	warnOfConnections(ctx, db, c.policy(nil), logger)
 
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	s := &service{stopping: make(chan struct{}), cmd: c, db: db, metrics: metrics, logger: logger, policy: c.policy(metrics.Conflict(c.Mode))}
 	if c.PprofAddr != "" {
 		stopProfiles, err := serveProfiles(c.PprofAddr, logger)
@@ -174,6 +178,10 @@ func (s *service) newServer(tokens *httpapi.Tokens) *http.Server {
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 }
+
+// gcPercent trades memory, of which little is in use, for time: docs/benchmarks.md
+// has what both come to.
+const gcPercent = 400
 
 // readTimeout is the time for a request's header. Its body's is the handler's.
 const readTimeout = 5 * time.Second

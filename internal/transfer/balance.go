@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/shopspring/decimal"
 
 	"github.com/rowlock/ledger/internal/accounts"
@@ -78,10 +79,7 @@ const selectClockSQL = `SELECT clock_timestamp()`
 func queueRead(b *pgx.Batch, ms []*move, lock string) *balances {
 	read := &balances{byID: map[uuid.UUID]*balance{}}
 	b.Queue(selectBalancesSQL+lock, uuidArray(accountIDs(ms))).Query(func(rows pgx.Rows) error {
-		all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*balance, error) {
-			a := &balance{}
-			return a, row.Scan(&a.id, &a.currency, &a.amount, &a.min, &a.status, &a.version, &a.lastEntryAt)
-		})
+		all, err := pgx.CollectRows(rows, scanBalance)
 		for _, a := range all {
 			read.byID[a.id] = a
 		}
@@ -99,6 +97,39 @@ func queueRead(b *pgx.Batch, ms []*move, lock string) *balances {
 		return nil
 	})
 	return read
+}
+
+// scanBalance reads a row by pgtype's own types, which is much cheaper than by
+// the sql.Scanner of ours.
+func scanBalance(row pgx.CollectableRow) (*balance, error) {
+	var id pgtype.UUID
+	var amount, least pgtype.Numeric
+	a := &balance{}
+	if err := row.Scan(&id, &a.currency, &amount, &least, &a.status, &a.version, &a.lastEntryAt); err != nil {
+		return nil, err
+	}
+	a.id = id.Bytes
+	var err error
+	if a.amount, err = toDecimal(amount); err != nil {
+		return nil, fmt.Errorf("balance of account %s: %w", a.id, err)
+	}
+	if least.Valid {
+		d, err := toDecimal(least)
+		if err != nil {
+			return nil, fmt.Errorf("min_balance of account %s: %w", a.id, err)
+		}
+		a.min = &d
+	}
+	return a, nil
+}
+
+// toDecimal refuses what no amount is: NaN and the infinities, which only a
+// damaged table can hold.
+func toDecimal(n pgtype.Numeric) (decimal.Decimal, error) {
+	if n.NaN || n.InfinityModifier != pgtype.Finite || n.Int == nil {
+		return decimal.Zero, errors.New("NaN or an infinity is no amount")
+	}
+	return decimal.NewFromBigInt(n.Int, n.Exp), nil
 }
 
 // judgeAll judges those of ms that are this attempt's to make, in their order,
