@@ -16,11 +16,9 @@ import (
 	"github.com/rowlock/ledger/internal/money"
 )
 
-// Kinds of account.
-const (
-	Customer = "customer"
-	External = "external" // the outside of the ledger, one a currency
-)
+// External is the kind of account that is the outside of the ledger, one a
+// currency. All others are of kind "customer".
+const External = "external"
 
 // Statuses of an account.
 const (

@@ -40,10 +40,6 @@ type Policy struct {
 	// context ends.
 	StatementTimeout, LockTimeout, IdleTimeout time.Duration
 
-	// GenericPlans plans a prepared statement once, and not for each value of
-	// its parameters: for statements on arrays, whose plan never changes.
-	GenericPlans bool
-
 	// OnConflict, where not nil, is called for every attempt that failed for
 	// a reason that another attempt may resolve, the last one included.
 	OnConflict func(Conflict)
@@ -146,9 +142,6 @@ func (p Policy) beginSQL(ctx context.Context, opts pgx.TxOptions) string {
 	limit("statement_timeout", within(ctx, p.StatementTimeout, 9))
 	limit("lock_timeout", within(ctx, p.LockTimeout, 8))
 	limit("idle_in_transaction_session_timeout", p.IdleTimeout)
-	if p.GenericPlans {
-		b.WriteString("; SET LOCAL plan_cache_mode = force_generic_plan")
-	}
 	return b.String()
 }
 
