@@ -78,8 +78,8 @@ type lossyDB struct {
 	lost, carriedOut bool
 }
 
-func (db *lossyDB) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
-	tx, err := db.Beginner.BeginTx(ctx, opts)
+func (db *lossyDB) BeginWith(ctx context.Context, begin *pgx.Batch) (pgx.Tx, error) {
+	tx, err := db.Beginner.BeginWith(ctx, begin)
 	if err != nil {
 		return nil, err
 	}

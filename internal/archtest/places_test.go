@@ -21,7 +21,7 @@ var transactionsInRetry = rule{
 		for _, f := range t.program(append(statementsAreData, "internal/retry")...) {
 			calls(f, func(call *ast.CallExpr, name string) {
 				faults = append(faults, fmt.Sprintf("%s: a call of %s: use retry.Tx", t.at(call), name))
-			}, "Begin", "BeginTx", "BeginFunc", "BeginTxFunc", "Commit", "Rollback")
+			}, "Begin", "BeginTx", "BeginWith", "BeginFunc", "BeginTxFunc", "Commit", "Rollback")
 			texts(f, func(node ast.Node, text string) {
 				if f.in("internal/transfer") { // part of a transaction may be taken back where its claim must stay
 					text = savepointText.ReplaceAllString(text, "")

@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/rowlock/ledger/internal/postgres"
 )
 
 // BaseConnections is how many connections *base* has where it is not measured
@@ -73,6 +75,9 @@ func newBaseCaller(ctx context.Context, url string, ids []uuid.UUID, pipelined b
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return nil, err
+	}
+	if err := postgres.KeepMemory(ctx, conn); err != nil { // as the service's connections do
+		return nil, errors.Join(err, conn.Close(ctx))
 	}
 	c := &baseCaller{conn: conn, pipelined: pipelined}
 	// Prepared by hand, since pgx would send those without parameters as text.

@@ -79,7 +79,7 @@ func TestTooManyInFlightAreAnsweredEarly(t *testing.T) {
 // A stuckDB begins no transaction until it is closed, and then fails.
 type stuckDB chan struct{}
 
-func (db stuckDB) BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error) {
+func (db stuckDB) BeginWith(context.Context, *pgx.Batch) (pgx.Tx, error) {
 	<-db
 	return nil, io.ErrUnexpectedEOF
 }

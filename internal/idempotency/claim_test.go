@@ -290,4 +290,4 @@ func scanned(t *testing.T, db *testdb.DB) (n int64) {
 // nested begins savepoints, so that what Sweep did is seen in its transaction.
 type nested struct{ pgx.Tx }
 
-func (n nested) BeginTx(ctx context.Context, _ pgx.TxOptions) (pgx.Tx, error) { return n.Tx.Begin(ctx) }
+func (n nested) BeginWith(ctx context.Context, _ *pgx.Batch) (pgx.Tx, error) { return n.Tx.Begin(ctx) }

@@ -54,7 +54,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	config.MinConns = 0
 	config.HealthCheckPeriod = 15 * time.Second
 	config.PingTimeout = time.Second
-	config.AfterConnect = registerTypes
+	config.AfterConnect = afterConnect
 	conn := config.ConnConfig
 	if conn.ConnectTimeout == 0 {
 		conn.ConnectTimeout = connectTimeout
@@ -90,9 +90,26 @@ func urlError(err error) error {
 	return errURL
 }
 
-// registerTypes teaches a connection to read and write our types in binary.
-func registerTypes(_ context.Context, conn *pgx.Conn) error {
+// afterConnect teaches a connection to read and write our types in binary, and
+// its server process to keep some memory.
+func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	pgxuuid.Register(conn.TypeMap())
 	pgxdecimal.Register(conn.TypeMap())
+	return KeepMemory(ctx, conn)
+}
+
+// KeepMemory makes the server process of conn keep up to 4 MB that it has freed.
+//
+// By default glibc gives memory at the end of the heap back to the system as
+// soon as 128 KiB of it are free, and a server process may then fetch it page
+// by page in every transaction. Whoever once frees a larger piece that was
+// mapped apart raises that limit to twice its size, for good (mallopt(3),
+// M_TRIM_THRESHOLD and M_MMAP_THRESHOLD).
+func KeepMemory(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, keepMemorySQL, pgx.QueryExecModeExec); err != nil {
+		return fmt.Errorf("warm up the connection: %w", err)
+	}
 	return nil
 }
+
+const keepMemorySQL = `SELECT length(repeat('x', 2000000))`

@@ -117,6 +117,7 @@ func TestTerminatedUnderLoad(t *testing.T) {
 				_, err = conn.Exec(t.Context(), `
 					SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 					 WHERE datname = current_database() AND application_name = 'doomed' AND state <> 'idle'
+					 ORDER BY random() -- or one slot's transactions may lose every attempt
 					 LIMIT 1`)
 			}
 			if err != nil {

@@ -190,6 +190,9 @@ func TestAnIdleTransactionIsEndedByTheServerAndRepeated(t *testing.T) {
 	attempt := 0
 	_, err := retry.Tx(t.Context(), db, pgx.TxOptions{}, p, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
 		if attempt++; attempt == 1 {
+			if err := runAll(ctx, tx, `SELECT 1`); err != nil {
+				return struct{}{}, err
+			}
 			waitForEnd(t, db, tx)
 		}
 		return struct{}{}, runAll(ctx, tx, `SET LOCAL idle_in_transaction_session_timeout = 0`, `UPDATE rows SET n = n + 1 WHERE id = 1`)

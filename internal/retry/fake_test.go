@@ -18,15 +18,15 @@ import (
 type fakeDB struct {
 	beginErrs, commitErrs []error
 
-	begun      []pgx.TxOptions
+	begun      []*pgx.Batch
 	begunAt    []time.Time
 	commits    int
 	rollbacks  int
 	rollbackOK bool // the last rollback's context was alive, and bounded
 }
 
-func (db *fakeDB) BeginTx(_ context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
-	db.begun = append(db.begun, opts)
+func (db *fakeDB) BeginWith(_ context.Context, begin *pgx.Batch) (pgx.Tx, error) {
+	db.begun = append(db.begun, begin)
 	db.begunAt = append(db.begunAt, time.Now())
 	if n := len(db.begun); n <= len(db.beginErrs) && db.beginErrs[n-1] != nil {
 		return nil, db.beginErrs[n-1]

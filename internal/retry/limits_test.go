@@ -3,6 +3,8 @@ package retry_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,27 +87,31 @@ func TestContextEndsThePause(t *testing.T) {
 
 func TestBeginSetsTheLimits(t *testing.T) {
 	t.Parallel()
+	const all = "SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true), " +
+		"set_config('idle_in_transaction_session_timeout', $3, true)"
 	limits := retry.Policy{StatementTimeout: 5 * time.Second, LockTimeout: 2 * time.Second, IdleTimeout: 10 * time.Second}
 	for _, tt := range []struct {
 		name   string
 		opts   pgx.TxOptions
 		policy retry.Policy
 		left   time.Duration // of the context; 0: no end
-		want   string
+		want   []string      // statements, with their arguments
 	}{
-		{"none", pgx.TxOptions{}, retry.Policy{}, time.Second, "BEGIN"},
+		{"none", pgx.TxOptions{}, retry.Policy{}, time.Second, []string{"begin"}},
 		{"isolation and access", pgx.TxOptions{IsoLevel: pgx.Serializable, AccessMode: pgx.ReadOnly}, retry.Policy{}, 0,
-			"BEGIN ISOLATION LEVEL serializable read only"},
+			[]string{"begin isolation level serializable read only"}},
 		{"all", pgx.TxOptions{}, limits, 0,
-			"BEGIN; SET LOCAL statement_timeout = 5000; SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 10000"},
+			[]string{"begin", all + "[5000 2000 10000]"}},
 		{"far end of the context", pgx.TxOptions{}, limits, 10 * time.Second,
-			"BEGIN; SET LOCAL statement_timeout = 5000; SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 10000"},
+			[]string{"begin", all + "[5000 2000 10000]"}},
 		{"near end of the context", pgx.TxOptions{}, limits, 4 * time.Second,
-			"BEGIN; SET LOCAL statement_timeout = 3600; SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 10000"},
+			[]string{"begin", all + "[3600 2000 10000]"}},
 		{"very near end of the context", pgx.TxOptions{}, limits, time.Millisecond,
-			"BEGIN; SET LOCAL statement_timeout = 1; SET LOCAL lock_timeout = 1; SET LOCAL idle_in_transaction_session_timeout = 10000"},
+			[]string{"begin", all + "[1 1 10000]"}},
 		{"below a millisecond, where 0 would mean none", pgx.TxOptions{}, retry.Policy{LockTimeout: time.Microsecond}, 0,
-			"BEGIN; SET LOCAL lock_timeout = 1"},
+			[]string{"begin", "SELECT set_config('lock_timeout', $1, true)[1]"}},
+		{"generic plans", pgx.TxOptions{}, retry.Policy{GenericPlans: true}, 0,
+			[]string{"begin", "SELECT set_config('plan_cache_mode', $1, true)[force_generic_plan]"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -120,7 +126,15 @@ func TestBeginSetsTheLimits(t *testing.T) {
 				if _, err := retry.Tx(ctx, db, tt.opts, tt.policy, fails()); err != nil {
 					t.Fatalf("error = %v, want none", err)
 				}
-				if got := db.begun[0].BeginQuery; got != tt.want {
+				var got []string
+				for _, q := range db.begun[0].QueuedQueries {
+					statement := q.SQL
+					if len(q.Arguments) > 0 {
+						statement += fmt.Sprint(q.Arguments)
+					}
+					got = append(got, statement)
+				}
+				if !slices.Equal(got, tt.want) {
 					t.Errorf("begun with %q, want %q", got, tt.want)
 				}
 			})

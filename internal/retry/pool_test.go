@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rowlock/ledger/internal/postgres"
 	"github.com/rowlock/ledger/internal/retry"
@@ -95,4 +98,59 @@ func waitUntilIdle(t *testing.T, db *testdb.DB) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Errorf("%d connections are checked out and %d sessions are busy, want none", db.Stat().AcquiredConns(), busy)
+}
+
+// A transaction of one batch takes two round trips: BEGIN, its limits and the
+// batch, and then COMMIT.
+func TestATransactionBeginsWithItsFirstStatements(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig(newDB(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent atomic.Int32
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return &countedConn{Conn: conn, writes: &sent}, err
+	}
+	config.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	move := func() (statementTimeout string) {
+		t.Helper()
+		sent.Store(0)
+		statementTimeout, err := retry.Tx(t.Context(), &retry.Pool{Pool: pool}, pgx.TxOptions{}, retry.Policy{Attempts: 1, StatementTimeout: time.Minute},
+			func(ctx context.Context, tx pgx.Tx) (timeout string, err error) {
+				b := &pgx.Batch{}
+				b.Queue(`UPDATE rows SET n = n + 1 WHERE id = 1`)
+				b.Queue(`SHOW statement_timeout`).QueryRow(func(row pgx.Row) error { return row.Scan(&timeout) })
+				return timeout, tx.SendBatch(ctx, b).Close()
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return statementTimeout
+	}
+	move() // prepares the statements
+	if got := move(); got != "1min" {
+		t.Errorf("statement_timeout = %s, want 1min", got)
+	}
+	if got := sent.Load(); got != 2 {
+		t.Errorf("%d messages were sent, want 2", got)
+	}
+}
+
+// A countedConn counts what is sent.
+type countedConn struct {
+	net.Conn
+	writes *atomic.Int32
+}
+
+func (c *countedConn) Write(b []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(b)
 }

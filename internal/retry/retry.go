@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,7 +22,9 @@ import (
 
 // A Beginner begins transactions: a [Pool], or a fake in tests.
 type Beginner interface {
-	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
+	// BeginWith returns a transaction whose first statements are those of begin.
+	// It may send them later, in one message with what follows.
+	BeginWith(ctx context.Context, begin *pgx.Batch) (pgx.Tx, error)
 }
 
 // A Policy bounds the attempts of one transaction and the waits within them.
@@ -39,6 +42,11 @@ type Policy struct {
 	// None of them covers COMMIT's wait for a synchronous standby, which only the
 	// context ends.
 	StatementTimeout, LockTimeout, IdleTimeout time.Duration
+
+	// GenericPlans plans each prepared statement once, whatever its parameters.
+	// It is for statements that have one good plan: to plan a small one takes
+	// longer than to run it.
+	GenericPlans bool
 
 	// OnConflict, where not nil, is called for every attempt that failed for
 	// a reason that another attempt may resolve, the last one included.
@@ -107,8 +115,7 @@ func UntilKnown[T any](ctx context.Context, policy Policy, fn func(again bool) (
 // try is one attempt.
 func try[T any](ctx context.Context, db Beginner, opts pgx.TxOptions, policy Policy, fn func(context.Context, pgx.Tx) (T, error)) (T, error) {
 	var none T
-	opts.BeginQuery = policy.beginSQL(ctx, opts)
-	tx, err := db.BeginTx(ctx, opts)
+	tx, err := db.BeginWith(ctx, policy.begin(ctx, opts))
 	if err != nil {
 		return none, fmt.Errorf("begin: %w", err)
 	}
@@ -123,26 +130,32 @@ func try[T any](ctx context.Context, db Beginner, opts pgx.TxOptions, policy Pol
 	return result, nil
 }
 
-// beginSQL begins a transaction and sets its limits in the same message. They
-// are local to it: a session's settings would leak through a pooler.
-func (p Policy) beginSQL(ctx context.Context, opts pgx.TxOptions) string {
-	var b strings.Builder
-	b.WriteString("BEGIN")
-	if opts.IsoLevel != "" {
-		b.WriteString(" ISOLATION LEVEL " + string(opts.IsoLevel))
-	}
-	if opts.AccessMode != "" {
-		b.WriteString(" " + string(opts.AccessMode))
+// begin begins a transaction and sets its limits. They are local to it: a
+// session's settings would leak through a pooler.
+func (p Policy) begin(ctx context.Context, opts pgx.TxOptions) *pgx.Batch {
+	b := &pgx.Batch{}
+	b.BeginTx(opts)
+	var calls []string
+	var values []any
+	set := func(name, value string) {
+		values = append(values, value)
+		calls = append(calls, fmt.Sprintf("set_config('%s', $%d, true)", name, len(values)))
 	}
 	limit := func(name string, d time.Duration) {
 		if d > 0 {
-			fmt.Fprintf(&b, "; SET LOCAL %s = %d", name, max(1, d.Milliseconds()))
+			set(name, strconv.FormatInt(max(1, d.Milliseconds()), 10))
 		}
 	}
 	limit("statement_timeout", within(ctx, p.StatementTimeout, 9))
 	limit("lock_timeout", within(ctx, p.LockTimeout, 8))
 	limit("idle_in_transaction_session_timeout", p.IdleTimeout)
-	return b.String()
+	if p.GenericPlans {
+		set("plan_cache_mode", "force_generic_plan")
+	}
+	if len(calls) > 0 {
+		b.Queue("SELECT "+strings.Join(calls, ", "), values...)
+	}
+	return b
 }
 
 // within shortens d to some tenths of what remains of ctx, so that the server

@@ -24,8 +24,8 @@ type lossyDB struct {
 	lose  func(ctx context.Context, tx pgx.Tx) // gets the transaction to carry out, or not
 }
 
-func (db *lossyDB) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
-	tx, err := db.Beginner.BeginTx(ctx, opts)
+func (db *lossyDB) BeginWith(ctx context.Context, begin *pgx.Batch) (pgx.Tx, error) {
+	tx, err := db.Beginner.BeginWith(ctx, begin)
 	if err != nil {
 		return nil, err
 	}

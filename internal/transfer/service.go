@@ -100,6 +100,7 @@ func (s *Service) Create(ctx context.Context, c Command) (t Transfer, replayed b
 
 // run moves ms in one transaction.
 func (s *Service) run(ctx context.Context, policy retry.Policy, locking Locking, ms []*move) error {
+	policy.GenericPlans = true
 	_, err := retry.UntilKnown(ctx, policy, func(again bool) (struct{}, error) {
 		return retry.Tx(ctx, s.db, s.mode.TxOptions, policy, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
 			return struct{}{}, s.attempt(ctx, tx, locking, ms, again)
