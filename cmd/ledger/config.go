@@ -20,7 +20,7 @@ type serviceFlags struct {
 	LockWait         string `help:"At a locked row in the pessimistic mode: wait, or nowait to answer at once." default:"wait" enum:"wait,nowait"`
 
 	GroupSize     int           `help:"Transfers that may share a transaction in the pessimistic mode; 1: none do. Default: ${groupsize}, and 1 in other modes." placeholder:"N"`
-	GroupLanes    int           `help:"Such transactions at work at once." default:"1"`
+	GroupLanes    int           `help:"Such transactions at work at once, at most --pool-size. They never have an account in common." default:"2"`
 	GroupLockWait time.Duration `help:"Time for which such a transaction waits for a row that somebody else keeps, before it goes on without it." default:"50ms"`
 
 	RequestTimeout   time.Duration `help:"Time for one request." default:"10s"`
@@ -123,7 +123,7 @@ func (f serviceFlags) grouping(onGroup func(int)) *transfer.Grouping {
 		return nil
 	}
 	return &transfer.Grouping{
-		Size: f.groupSize(), Lanes: f.GroupLanes, Queue: groupQueue,
+		Size: f.groupSize(), Lanes: min(f.GroupLanes, f.PoolSize), Queue: groupQueue,
 		LockWait: f.GroupLockWait, Waiters: max(1, f.PoolSize/4), OnGroup: onGroup,
 	}
 }

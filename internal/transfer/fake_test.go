@@ -36,6 +36,7 @@ type fakeDB struct {
 	mu      sync.Mutex
 	moved   []string      // each group's members, "!" behind those of one that was rolled back
 	kept    map[lock]bool // by somebody else
+	inUse   map[lock]bool // by groups at work
 	fail    func(names string) error
 	made    map[string]int
 	answers map[string]error
@@ -55,7 +56,7 @@ func newFake(t *testing.T, g Grouping) *fakeDB {
 		g.Queue = 100
 	}
 	f := &fakeDB{
-		t: t, kept: map[lock]bool{}, made: map[string]int{}, answers: map[string]error{},
+		t: t, kept: map[lock]bool{}, inUse: map[lock]bool{}, made: map[string]int{}, answers: map[string]error{},
 		at: map[string]time.Duration{}, begun: time.Now(),
 	}
 	f.groups = newGroups(g, f, lockTimeout, false)
@@ -100,6 +101,7 @@ func (f *fakeDB) work(ctx context.Context, ms []*move, names string) error {
 	for _, id := range accountIDs(ms) {
 		all = append(all, id)
 	}
+	defer f.use(names, slices.Concat(keys, all))()
 	if f.keeps(keys) {
 		time.Sleep(lockWait)
 		return retry.ErrLockUnavailable
@@ -124,6 +126,22 @@ func (f *fakeDB) work(ctx context.Context, ms []*move, names string) error {
 		return f.fail(names)
 	}
 	return nil
+}
+
+// use fails the test where two groups at work need one lock.
+func (f *fakeDB) use(names string, locks []lock) (done func()) {
+	set := func(used bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, l := range locks {
+			if used && f.inUse[l] {
+				f.t.Errorf("group %q needs the lock %v of a group that is at work", names, l)
+			}
+			f.inUse[l] = used
+		}
+	}
+	set(true)
+	return func() { set(false) }
 }
 
 func (f *fakeDB) findBusy(_ context.Context, ms []*move) (map[uuid.UUID]bool, error) {

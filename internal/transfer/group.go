@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/rowlock/ledger/internal/idempotency"
 	"github.com/rowlock/ledger/internal/retry"
 )
 
@@ -72,6 +71,7 @@ type groups struct {
 	arrived int
 	queue   []*member // in the order of arrival
 	lanes   int       // at work
+	atWork  footprint // of their groups
 	room    map[lock][]*member
 	parked  int // in the room
 }
@@ -79,7 +79,7 @@ type groups struct {
 func newGroups(g Grouping, m mover, lockTimeout time.Duration, noWait bool) *groups {
 	return &groups{
 		Grouping: g, mover: m, lockTimeout: lockTimeout, noWait: noWait,
-		places: make(chan struct{}, g.Waiters), room: map[lock][]*member{},
+		places: make(chan struct{}, g.Waiters), atWork: newFootprint(), room: map[lock][]*member{},
 	}
 }
 
@@ -98,8 +98,16 @@ type member struct {
 // error is as [Service.Create]'s.
 func (g *groups) move(ctx context.Context, m *move) error {
 	w := &member{move: m, ctx: ctx, answer: make(chan error, 1)}
-	if !g.join(w) {
-		return ErrOverloaded
+	alone, err := g.join(w)
+	if err != nil {
+		return err
+	}
+	if alone {
+		members := []*member{w}
+		g.moveGroup(members)
+		if members = g.end(members); len(members) > 0 {
+			go g.lane(members)
+		}
 	}
 	select {
 	case err := <-w.answer:
@@ -117,33 +125,49 @@ func (g *groups) move(ctx context.Context, m *move) error {
 	}
 }
 
-// join puts w at the end of the queue, if there is room.
-func (g *groups) join(w *member) bool {
+// join puts w at the end of the queue, if there is room. Where w can begin at
+// once and alone, it is the caller's to move, which spares a change of
+// goroutines each way.
+func (g *groups) join(w *member) (alone bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.queue) >= g.Queue {
-		return false
+		return false, ErrOverloaded
 	}
 	g.arrived++
 	w.arrival = g.arrived
 	g.queue = append(g.queue, w)
-	g.openLane()
-	return true
+	if g.atWork.meets(w) {
+		return false, nil
+	}
+	members := g.openLane()
+	if alone = len(members) == 1 && members[0] == w; !alone && len(members) > 0 {
+		go g.lane(members)
+	}
+	return alone, nil
 }
 
 // rejoin puts members back into the queue, where they stood. g.mu is held.
 func (g *groups) rejoin(members ...*member) {
 	g.queue = append(g.queue, members...)
 	slices.SortFunc(g.queue, func(a, b *member) int { return cmp.Compare(a.arrival, b.arrival) })
-	g.openLane()
+	g.startLane()
 }
 
-// openLane starts a lane if there is work and a free one. g.mu is held.
-func (g *groups) openLane() {
-	if len(g.queue) > 0 && g.lanes < g.Lanes {
-		g.lanes++
-		go g.lane()
+// startLane sets a free lane to work, if there is work for it. g.mu is held.
+func (g *groups) startLane() {
+	if members := g.openLane(); len(members) > 0 {
+		go g.lane(members)
 	}
+}
+
+// openLane begins a group in a free lane, if there is one. g.mu is held.
+func (g *groups) openLane() []*member {
+	if g.lanes == g.Lanes {
+		return nil
+	}
+	g.lanes++
+	return g.begin()
 }
 
 // leave withdraws w and reports whether it could: in a group, it runs to the
@@ -159,22 +183,33 @@ func (g *groups) leave(w *member) bool {
 }
 
 // lane moves groups, one after the other, until nobody waits.
-func (g *groups) lane() {
-	for members := g.take(); len(members) > 0; members = g.take() {
+func (g *groups) lane(members []*member) {
+	for len(members) > 0 {
 		g.moveGroup(members)
+		members = g.end(members)
 	}
 }
 
-// take begins the next group: those who wait, in the order of their arrival.
-// Two of one key are never in it: the second will be answered by the first
-// one's answer. Whoever has left is dropped, and whoever needs a lock that
-// others wait for already joins them. It returns nobody, and closes the lane,
-// when nobody waits.
-func (g *groups) take() []*member {
+// end ends a group and begins the next one.
+func (g *groups) end(members []*member) []*member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for _, w := range members {
+		g.atWork.remove(w)
+	}
+	return g.begin()
+}
+
+// begin takes the next group: those who wait, in the order of their arrival.
+// Whoever needs an account that another lane's group has waits on, and so does
+// whoever came later and needs one of his: nobody is overtaken. Two of one key
+// are never at work at once: the second will be answered by the first one's
+// answer. Whoever has left is dropped, and whoever needs a lock that others
+// wait for already joins them. It returns nobody, and closes the lane, when
+// nobody can begin. g.mu is held.
+func (g *groups) begin() []*member {
 	var taken, later []*member
-	keys := map[idempotency.Key]bool{}
+	ahead := newFootprint() // of those who wait on
 	for i, w := range g.queue {
 		if len(taken) == g.Size {
 			later = append(later, g.queue[i:]...)
@@ -185,18 +220,25 @@ func (g *groups) take() []*member {
 			w.answer <- fmt.Errorf("%w: the caller has left", retry.ErrUnavailable)
 		case l != nil:
 			g.park(w, l)
-		case w.Key != nil && keys[*w.Key]:
+		case g.atWork.meetsAccount(w), ahead.meetsAccount(w):
+			ahead.add(w)
+			later = append(later, w)
+		case g.atWork.meetsKey(w), ahead.meetsKey(w):
 			later = append(later, w)
 		default:
-			if w.Key != nil {
-				keys[*w.Key] = true
-			}
+			g.atWork.addKey(w)
 			taken = append(taken, w)
 		}
 	}
 	g.queue = later
+	for _, w := range taken {
+		g.atWork.addAccounts(w)
+	}
 	if len(taken) == 0 {
 		g.lanes--
+	}
+	if len(taken) == g.Size { // perhaps more can begin
+		g.startLane()
 	}
 	return taken
 }

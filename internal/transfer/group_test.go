@@ -39,13 +39,39 @@ func TestAGroupIsNoLargerThanItsSize(t *testing.T) {
 	})
 }
 
-func TestGroupsAreAtWorkInLanes(t *testing.T) {
+func TestLanesWorkOnDifferentAccounts(t *testing.T) {
 	inBubble(t, Grouping{Lanes: 2}, func(t *testing.T, f *fakeDB) {
-		f.sendAll("a")
+		f.send(t.Context(), "a", command(1, 2))
 		time.Sleep(ms)
-		f.sendAll("b", "c", "d")
+		f.send(t.Context(), "b", command(2, 3)) // a has one of its accounts
+		f.send(t.Context(), "c", command(3, 4)) // b is before it
 		f.wantWaiting(2, 0)
-		f.wantMoved("a", "b", "c d")
+		f.send(t.Context(), "d", command(5, 6))
+		f.send(t.Context(), "e", command(7, 8)) // both lanes are at work
+		f.wantWaiting(3, 0)
+		f.wantMoved("a", "d", "b c e")
+	})
+}
+
+func TestAFreeLaneTakesWhatAFullGroupLeaves(t *testing.T) {
+	inBubble(t, Grouping{Lanes: 2, Size: 1}, func(t *testing.T, f *fakeDB) {
+		f.send(t.Context(), "a", command(1, 2))
+		f.send(t.Context(), "b", command(1, 3))
+		f.send(t.Context(), "c", command(2, 4))
+		f.callers.Wait()
+		f.wantAnswerAt("b", 2*groupTime)
+		f.wantAnswerAt("c", 2*groupTime)
+	})
+}
+
+func TestTwoOfOneKeyAreNotAtWorkAtOnce(t *testing.T) {
+	inBubble(t, Grouping{Lanes: 2}, func(t *testing.T, f *fakeDB) {
+		for i, name := range []string{"k1", "k2"} {
+			c := command(2*i, 2*i+1)
+			c.Key = &idempotency.Key{Value: "k"}
+			f.send(t.Context(), name, c)
+		}
+		f.wantMoved("k1", "k2")
 	})
 }
 

@@ -78,29 +78,16 @@ func (g *groups) leaveRoom(w *member) bool {
 
 // await waits for l until nobody else does.
 func (g *groups) await(l lock) {
-	for {
-		until, ok := g.earliest(l)
-		if !ok {
-			return
-		}
-		g.release(l, g.waitUntil(l, until))
-	}
-}
-
-// earliest returns when the first of those who wait for l gives up. Where
-// nobody waits, nobody needs l's waiter.
-func (g *groups) earliest(l lock) (until time.Time, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, w := range g.room[l] {
-		if !ok || w.until.Before(until) {
-			until, ok = w.until, true
-		}
+	for len(g.room[l]) > 0 {
+		until := slices.MinFunc(g.room[l], func(a, b *member) int { return a.until.Compare(b.until) }).until
+		g.mu.Unlock()
+		err := g.waitUntil(l, until)
+		g.mu.Lock()
+		g.release(l, err)
 	}
-	if !ok {
-		delete(g.room, l)
-	}
-	return until, ok
+	delete(g.room, l)
 }
 
 // waitUntil waits for l in a waiter's place.
@@ -117,10 +104,9 @@ func (g *groups) waitUntil(l lock, until time.Time) error {
 }
 
 // release sends on those who waited for l: all of them where it was free, those
-// whose time is up where it was not, and all of them with any other error.
+// whose time is up where it was not, and all of them with any other error. Who
+// rejoins must not find l awaited, or he would wait for it again. g.mu is held.
 func (g *groups) release(l lock, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	var free, rest []*member
 	for _, w := range g.room[l] {
 		switch {
@@ -134,6 +120,9 @@ func (g *groups) release(l lock, err error) {
 	}
 	g.parked -= len(g.room[l]) - len(rest)
 	g.room[l] = rest
+	if len(rest) == 0 {
+		delete(g.room, l)
+	}
 	g.rejoin(free...)
 }
 
