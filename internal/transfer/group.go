@@ -71,6 +71,7 @@ type groups struct {
 	arrived int
 	queue   []*member // in the order of arrival
 	lanes   int       // at work
+	members int       // of their groups
 	atWork  footprint // of their groups
 	room    map[lock][]*member
 	parked  int // in the room
@@ -161,9 +162,11 @@ func (g *groups) startLane() {
 	}
 }
 
-// openLane begins a group in a free lane, if there is one. g.mu is held.
+// openLane begins a group in a free lane, if there is one and the group would
+// be no smaller than those at work: smaller ones cost more than they gain, and
+// whoever waits is in the next group of a lane that is at work. g.mu is held.
 func (g *groups) openLane() []*member {
-	if g.lanes == g.Lanes {
+	if g.lanes == g.Lanes || len(g.queue)*g.lanes < g.members {
 		return nil
 	}
 	g.lanes++
@@ -197,7 +200,9 @@ func (g *groups) end(members []*member) []*member {
 	for _, w := range members {
 		g.atWork.remove(w)
 	}
-	return g.begin()
+	g.members -= len(members)
+	g.lanes--
+	return g.openLane()
 }
 
 // begin takes the next group: those who wait, in the order of their arrival.
@@ -234,6 +239,7 @@ func (g *groups) begin() []*member {
 	for _, w := range taken {
 		g.atWork.addAccounts(w)
 	}
+	g.members += len(taken)
 	if len(taken) == 0 {
 		g.lanes--
 	}

@@ -53,6 +53,22 @@ func TestLanesWorkOnDifferentAccounts(t *testing.T) {
 	})
 }
 
+func TestALaneBeginsNoSmallerGroupThanIsAtWork(t *testing.T) {
+	inBubble(t, Grouping{Lanes: 2}, func(t *testing.T, f *fakeDB) {
+		for i, name := range []string{"a", "b", "c", "d"} {
+			f.send(t.Context(), name, command(0, i+1))
+		}
+		time.Sleep(groupTime + ms) // now three are at work
+		f.send(t.Context(), "e", command(5, 6))
+		f.send(t.Context(), "f", command(7, 8))
+		f.wantWaiting(2, 0)
+		f.send(t.Context(), "g", command(9, 5))
+		f.wantWaiting(0, 0)
+		f.wantMoved("a", "b c d", "e f g")
+		f.wantAnswerAt("g", 2*groupTime+ms)
+	})
+}
+
 func TestAFreeLaneTakesWhatAFullGroupLeaves(t *testing.T) {
 	inBubble(t, Grouping{Lanes: 2, Size: 1}, func(t *testing.T, f *fakeDB) {
 		f.send(t.Context(), "a", command(1, 2))
