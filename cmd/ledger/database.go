@@ -57,6 +57,15 @@ func (f databaseFlags) open(ctx context.Context, logger *slog.Logger) (*database
 	return &database{url: server.DSN(), server: server}, nil
 }
 
+// openOrStart returns the database at url or, where that is "", a private
+// server that goes away with the command.
+func (f binaryFlags) openOrStart(ctx context.Context, logger *slog.Logger, url string) (*database, error) {
+	if url != "" {
+		return &database{url: url}, nil
+	}
+	return f.startEphemeral(ctx, logger, nil)
+}
+
 // startEphemeral starts a private server with no data, which goes away with it.
 func (f binaryFlags) startEphemeral(ctx context.Context, logger *slog.Logger, settings map[string]string) (*database, error) {
 	server, err := localpg.Start(ctx, localpg.Options{

@@ -31,6 +31,7 @@ type commands struct {
 	Migrate  migrateCmd  `cmd:"" help:"Bring a database's schema up to date, or show what it lacks."`
 	Verify   verifyCmd   `cmd:"" help:"Check every invariant of a live ledger: no money lost, made, or out of place."`
 	Race     raceCmd     `cmd:"" help:"Run the race suite: what each mode keeps, or loses, under contention."`
+	Lab      labCmd      `cmd:"" help:"Try every claim about row locks that the service relies on, on any database."`
 	Bench    benchCmd    `cmd:"" help:"Measure how fast money moves, in any mode, on any database, and verify that none was lost."`
 	Postgres postgresCmd `cmd:"" help:"Run a command with a private PostgreSQL server that ends with it."`
 	Token    tokenCmd    `cmd:"" help:"Make a bearer token, and the line of the token file that admits it."`

@@ -42,7 +42,7 @@ func (c *raceCmd) Run(ctx context.Context, con *console) (err error) {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	logger := telemetry.NewLogger(con.stderr, slog.LevelWarn)
-	d, err := c.open(ctx, logger)
+	d, err := c.openOrStart(ctx, logger, c.DatabaseURL)
 	if err != nil {
 		return err
 	}
@@ -65,15 +65,6 @@ func (c *raceCmd) Run(ctx context.Context, con *console) (err error) {
 		"table": racelab.WriteTable, "json": racelab.WriteJSON, "junit": racelab.WriteJUnit,
 	}[c.Format]
 	return errors.Join(err, write(con.stdout, results), racelab.Verdict(results))
-}
-
-// open returns the database to race on: the one that was named, or a private
-// server that goes away with the race.
-func (c *raceCmd) open(ctx context.Context, logger *slog.Logger) (*database, error) {
-	if c.DatabaseURL != "" {
-		return &database{url: c.DatabaseURL}, nil
-	}
-	return c.startEphemeral(ctx, logger, nil)
 }
 
 // parseModes reads a list of modes; "all" names every one.

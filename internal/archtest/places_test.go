@@ -60,7 +60,7 @@ var (
 var balancesInTransfer = rule{
 	name: "balances are written in transfer alone",
 	check: func(t *tree) (faults []string) {
-		for _, f := range t.program("internal/transfer", "internal/bench") {
+		for _, f := range t.program("internal/transfer", "internal/bench", "internal/racelab/locklab") {
 			texts(f, func(node ast.Node, text string) {
 				for _, clause := range append(setClause.FindAllStringSubmatch(text, -1), insertColumns.FindAllStringSubmatch(text, -1)...) {
 					if balanceColumn.MatchString(clause[1]) {

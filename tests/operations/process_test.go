@@ -53,6 +53,7 @@ func TestOperations(t *testing.T) {
 		{"MigratesAsAnotherRole", testMigratesAsAnotherRole},
 		{"KeysExpire", testKeysExpire},
 		{"HangupStops", testHangupStops},
+		{"Lab", testLab},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

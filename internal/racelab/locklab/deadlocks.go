@@ -1,0 +1,60 @@
+package locklab
+
+// Two sessions that each hold what the other one needs.
+
+func deadlocks() []Scenario {
+	const (
+		lockOne  = `SELECT balance FROM accounts WHERE id = 1 FOR UPDATE`
+		lockTwo  = `SELECT balance FROM accounts WHERE id = 2 FOR UPDATE`
+		lockBoth = `SELECT id, balance FROM accounts WHERE id IN (1, 2) ORDER BY id FOR UPDATE`
+		lockRule = `SELECT id FROM rules WHERE id = 1 FOR UPDATE`
+	)
+	return []Scenario{{
+		Name:  "deadlock",
+		Claim: "Two sessions that lock the same rows in opposite order end in a deadlock: 40P01 for one, and the other goes on.",
+		Modes: []string{"pessimistic", "atomic", "optimistic", "serializable"},
+		Setup: accounts,
+		Steps: []Step{
+			run("A", "BEGIN"),
+			run("B", "BEGIN"),
+			returns("A", lockOne, "500"),
+			returns("B", lockTwo, "300"),
+			blocks("A", lockTwo),
+			blocks("B", lockOne),
+			collides("A", "B"),
+			run("A", "ROLLBACK"),
+			run("B", "ROLLBACK"),
+		},
+	}, {
+		Name:  "ordered-locks",
+		Claim: "With ORDER BY id there is no deadlock: whoever asks in whatever order, all lock in one.",
+		Modes: []string{"pessimistic"},
+		Setup: accounts,
+		Steps: []Step{
+			run("A", "BEGIN"),
+			run("B", "BEGIN"),
+			returns("A", lockBoth, "1 500, 2 300"),
+			blocks("B", `SELECT id, balance FROM accounts WHERE id IN (2, 1) ORDER BY id FOR UPDATE`),
+			run("A", "COMMIT"),
+			resumes("B", "1 500, 2 300"),
+			run("B", "COMMIT"),
+		},
+	}, {
+		Name:  "deadlock-across-tables",
+		Claim: "The order of rows is not enough: two tables that are locked in different orders deadlock, too.",
+		Setup: accounts + `
+	CREATE TABLE rules (id int PRIMARY KEY);
+	INSERT INTO rules VALUES (1);`,
+		Steps: []Step{
+			run("A", "BEGIN"),
+			run("B", "BEGIN"),
+			returns("A", lockOne, "500"),
+			returns("B", lockRule, "1"),
+			blocks("A", lockRule),
+			blocks("B", lockOne),
+			collides("A", "B"),
+			run("A", "ROLLBACK"),
+			run("B", "ROLLBACK"),
+		},
+	}}
+}
