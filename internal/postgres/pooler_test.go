@@ -66,11 +66,11 @@ func wantNoLeftSettings(t *testing.T, db *postgres.DB) {
 	for range 10 {
 		settings, err := retry.Tx(t.Context(), db, pgx.TxOptions{}, retry.Policy{Attempts: 1}, func(ctx context.Context, tx pgx.Tx) (s string, err error) {
 			err = tx.QueryRow(ctx, `SELECT concat_ws(' ', current_setting('lock_timeout'), current_setting('statement_timeout'),
-				current_setting('idle_in_transaction_session_timeout'))`).Scan(&s)
+				current_setting('idle_in_transaction_session_timeout'), current_setting('plan_cache_mode'))`).Scan(&s)
 			return s, err
 		})
-		if err != nil || settings != "0 0 0" {
-			t.Errorf("a new transaction has timeouts %q (error %v), want none", settings, err)
+		if err != nil || settings != "0 0 0 auto" {
+			t.Errorf("a new transaction has the settings %q (error %v), want none", settings, err)
 		}
 	}
 }

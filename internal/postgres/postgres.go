@@ -54,7 +54,15 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	config.MinConns = 0
 	config.HealthCheckPeriod = 15 * time.Second
 	config.PingTimeout = time.Second
-	config.AfterConnect = afterConnect
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		registerTypes(conn)
+		if c.Pooler == TransactionPooler { // whose server process is not ours
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		return KeepMemory(ctx, conn)
+	}
 	conn := config.ConnConfig
 	if conn.ConnectTimeout == 0 {
 		conn.ConnectTimeout = connectTimeout
@@ -90,12 +98,10 @@ func urlError(err error) error {
 	return errURL
 }
 
-// afterConnect teaches a connection to read and write our types in binary, and
-// its server process to keep some memory.
-func afterConnect(ctx context.Context, conn *pgx.Conn) error {
+// registerTypes teaches a connection to read and write our types in binary.
+func registerTypes(conn *pgx.Conn) {
 	pgxuuid.Register(conn.TypeMap())
 	pgxdecimal.Register(conn.TypeMap())
-	return KeepMemory(ctx, conn)
 }
 
 // KeepMemory makes the server process of conn keep up to 4 MB that it has freed.

@@ -14,6 +14,7 @@ import (
 	"github.com/rowlock/ledger/internal/localpg"
 	"github.com/rowlock/ledger/internal/postgres"
 	"github.com/rowlock/ledger/internal/testdb"
+	"github.com/rowlock/ledger/internal/transfer"
 )
 
 // A column that is added under load, as a migration does, changes the tables
@@ -107,11 +108,13 @@ func TestTerminatedUnderLoad(t *testing.T) {
 	conn := connect(t, url)
 	end := time.Now().Add(2 * time.Second)
 	modes := safeModes()
+	stubborn := policy
+	stubborn.Attempts = 10_000 // the modes without locks lose to the others again and again
 	together(t, 2*len(modes)+1, func(i int) error {
 		for time.Now().Before(end) {
 			var err error
 			if i < 2*len(modes) {
-				err = b.move(t.Context(), service(db, modes[i%len(modes)]))
+				err = b.move(t.Context(), transfer.New(db, modes[i%len(modes)], transfer.Locking{}, stubborn))
 			} else {
 				time.Sleep(50 * time.Millisecond)
 				_, err = conn.Exec(t.Context(), `

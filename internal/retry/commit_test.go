@@ -73,6 +73,23 @@ func TestASwallowedErrorIsNoSuccess(t *testing.T) {
 	wantNumber(t, db, `SELECT count(*) FROM rows WHERE id = 3`, 0)
 }
 
+// What fails before BEGIN leaves nothing to commit.
+func TestASwallowedErrorOfTheBeginningIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	db := newDB(t)
+	_, err := retry.Tx(t.Context(), db, pgx.TxOptions{}, quick, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
+		b := &pgx.Batch{}
+		b.Queue(`INSERT INTO nowhere VALUES (1)`)
+		if err := tx.SendBatch(ctx, b).Close(); retry.SQLState(err) != "42P01" {
+			t.Errorf("error = %v, want an undefined table", err)
+		}
+		return struct{}{}, nil // as if it were handled
+	})
+	if err == nil || errors.Is(err, retry.ErrCommitUnknown) {
+		t.Errorf("error = %v, want one, of a known outcome", err)
+	}
+}
+
 func TestAStatementInAnAbortedTransactionIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	db := newDB(t)

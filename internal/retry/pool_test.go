@@ -115,6 +115,7 @@ func TestATransactionBeginsWithItsFirstStatements(t *testing.T) {
 		return &countedConn{Conn: conn, writes: &sent}, err
 	}
 	config.MaxConns = 1
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)

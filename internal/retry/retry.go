@@ -39,11 +39,12 @@ type Policy struct {
 	// The server's own limits, set for each transaction: they end a wait with
 	// an answer, where the context can only cut the connection. Zero leaves the
 	// server's setting. The first two are shortened to what remains of the context.
-	// None of them covers COMMIT's wait for a synchronous standby, which only the
-	// context ends.
+	// None of them covers COMMIT's wait for a synchronous standby, nor a wait for a
+	// table that DDL has locked while a connection prepares the first statements:
+	// only the context ends those.
 	StatementTimeout, LockTimeout, IdleTimeout time.Duration
 
-	// GenericPlans plans each prepared statement once, whatever its parameters.
+	// GenericPlans plans each statement that stays prepared once, whatever its parameters.
 	// It is for statements that have one good plan: to plan a small one takes
 	// longer than to run it.
 	GenericPlans bool
@@ -180,7 +181,8 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 	}
 	var pg *pgconn.PgError
 	refused := errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
-	if refused || errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err) {
+	never := errors.Is(err, pgx.ErrTxClosed) // it did not even begin, and COMMIT was not sent
+	if refused || never || errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err) {
 		return fmt.Errorf("commit: %w", err)
 	}
 	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)

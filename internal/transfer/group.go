@@ -95,8 +95,8 @@ type member struct {
 	until   time.Time       // the end of its waits for locks; zero before the first
 }
 
-// move makes m in some group and returns when it is answered, or ctx ends. The
-// error is as [Service.Create]'s.
+// move makes m in some group and returns when it is answered, or ctx ends; what
+// moves alone ends with ctx's deadline. The error is as [Service.Create]'s.
 func (g *groups) move(ctx context.Context, m *move) error {
 	w := &member{move: m, ctx: ctx, answer: make(chan error, 1)}
 	alone, err := g.join(w)
@@ -104,11 +104,7 @@ func (g *groups) move(ctx context.Context, m *move) error {
 		return err
 	}
 	if alone {
-		members := []*member{w}
-		g.moveGroup(members)
-		if members = g.end(members); len(members) > 0 {
-			go g.lane(members)
-		}
+		g.moveAlone(w)
 	}
 	select {
 	case err := <-w.answer:
@@ -124,6 +120,18 @@ func (g *groups) move(ctx context.Context, m *move) error {
 	default:
 		return fmt.Errorf("%w: %w", retry.ErrCommitUnknown, ctx.Err())
 	}
+}
+
+// moveAlone moves w on its caller's goroutine. The lane goes on to others even
+// after a panic, which the caller may survive.
+func (g *groups) moveAlone(w *member) {
+	members := []*member{w}
+	defer func() {
+		if next := g.end(members); len(next) > 0 {
+			go g.lane(next)
+		}
+	}()
+	g.moveGroup(members)
 }
 
 // join puts w at the end of the queue, if there is room. Where w can begin at
@@ -162,8 +170,8 @@ func (g *groups) startLane() {
 	}
 }
 
-// openLane begins a group in a free lane, if there is one and the group would
-// be no smaller than those at work: smaller ones cost more than they gain, and
+// openLane begins a group in a free lane, if there is one and no fewer wait than
+// a group at work has on average: smaller ones cost more than they gain, and
 // whoever waits is in the next group of a lane that is at work. g.mu is held.
 func (g *groups) openLane() []*member {
 	if g.lanes == g.Lanes || len(g.queue)*g.lanes < g.members {
@@ -280,11 +288,22 @@ func (g *groups) moveGroup(members []*member) {
 	}
 }
 
-// apart moves members one by one, so that the fault of one is no other's.
+// apart moves members one by one, so that the fault of one is no other's. That
+// takes its time, so for another lane they are a group of one.
 func (g *groups) apart(members []*member) {
+	g.count(1 - len(members))
+	defer g.count(len(members) - 1)
 	for i := range members {
 		g.moveGroup(members[i : i+1])
 	}
+}
+
+// count changes how many members are at work.
+func (g *groups) count(more int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.members += more
+	g.startLane()
 }
 
 // detour is the way of a group that waited too long, for cause. It was rolled
@@ -304,6 +323,7 @@ func (g *groups) detour(ctx context.Context, members []*member, cause error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	var again []*member
 	for _, w := range members {
 		account, blocked := firstBusy(w, busy)
 		switch {
@@ -312,15 +332,16 @@ func (g *groups) detour(ctx context.Context, members []*member, cause error) {
 		case blocked:
 			g.park(w, account)
 		case len(busy) > 0:
-			g.rejoin(w)
+			again = append(again, w)
 		case w.claim != nil && !w.claim.Won: // alone with a key that somebody else is at work on
 			g.park(w, w.claim.Key)
 		case g.noWait || g.isLate(w):
 			w.answer <- cause
 		default:
-			g.rejoin(w)
+			again = append(again, w)
 		}
 	}
+	g.rejoin(again...)
 }
 
 // lastDeadline is a group's context: it ends with the last of its members', and

@@ -168,6 +168,45 @@ func TestABadMemberHurtsNoOther(t *testing.T) {
 	})
 }
 
+// The rest of a group that runs apart may take long.
+func TestAGroupApartKeepsNoLaneShut(t *testing.T) {
+	inBubble(t, Grouping{Lanes: 2}, func(t *testing.T, f *fakeDB) {
+		broken := errors.New("broken")
+		f.fail = func(names string) error {
+			if len(names) > 1 {
+				return broken
+			}
+			return nil
+		}
+		f.sendAll("a", "b", "c", "d")
+		time.Sleep(2*groupTime + ms) // b, c and d are apart
+		f.send(t.Context(), "e", command(3, 4))
+		f.wantMoved("a", "b c d!", "b", "e", "c", "d")
+	})
+}
+
+func TestAPanicOfALoneCallerLeavesItsLaneToOthers(t *testing.T) {
+	var panicked bool
+	onGroup := func(int) {
+		if !panicked {
+			panicked = true
+			panic("told by a test")
+		}
+	}
+	inBubble(t, Grouping{OnGroup: onGroup}, func(t *testing.T, f *fakeDB) {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic, want the caller's")
+				}
+			}()
+			f.move(t.Context(), newMove(command(1, 2)))
+		}()
+		f.sendAll("a")
+		f.wantMoved("a")
+	})
+}
+
 func TestErrorsThatAreNoMembersFaultGoToAll(t *testing.T) {
 	for _, tt := range []error{
 		retry.ErrUnavailable,
@@ -249,9 +288,9 @@ func (f *fakeDB) wantTrueAnswers(n int) {
 	defer f.mu.Unlock()
 	f.groups.mu.Lock()
 	defer f.groups.mu.Unlock()
-	if len(f.answers) != n || len(f.queue)+f.parked+f.lanes+len(f.room)+len(f.places) != 0 {
-		f.t.Errorf("%d answers, and %d queued, %d parked, %d lanes, %d rows, %d waiters in the end, want %d and none",
-			len(f.answers), len(f.queue), f.parked, f.lanes, len(f.room), len(f.places), n)
+	if len(f.answers) != n || len(f.queue)+f.parked+f.lanes+f.members+len(f.atWork.accounts)+len(f.atWork.keys)+len(f.room)+len(f.places) != 0 {
+		f.t.Errorf("%d answers, and %d queued, %d parked, %d lanes, %d members, %d accounts and %d keys at work, %d rows, %d waiters in the end, want %d and none",
+			len(f.answers), len(f.queue), f.parked, f.lanes, f.members, len(f.atWork.accounts), len(f.atWork.keys), len(f.room), len(f.places), n)
 	}
 	for name, err := range f.answers {
 		made := f.made[name]

@@ -38,7 +38,7 @@ func inOneGroup(t *testing.T, db retry.Beginner, g transfer.Grouping, locking tr
 	t.Helper()
 	atWork, begin := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(atWork) })
-	g.OnGroup = func(int) { once(); <-begin }
+	g.Lanes, g.OnGroup = 1, func(int) { once(); <-begin }
 	s := transfer.New(db, transfer.Pessimistic, locking, policy).Grouped(g)
 	first := ask(t, s, ahead)
 	<-atWork

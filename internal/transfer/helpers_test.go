@@ -193,7 +193,7 @@ func (w way) locking(db retry.Beginner, locking transfer.Locking, policy retry.P
 }
 
 // grouping is as users have it.
-var grouping = transfer.Grouping{Size: 64, Lanes: 1, Queue: 1024, LockWait: 50 * time.Millisecond, Waiters: 4}
+var grouping = transfer.Grouping{Size: 128, Lanes: 2, Queue: 1024, LockWait: 50 * time.Millisecond, Waiters: 4}
 
 // grouped is the pessimistic mode as users have it.
 var grouped = way{transfer.Pessimistic, true}

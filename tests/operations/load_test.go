@@ -81,6 +81,7 @@ type load struct {
 	made     map[string]string // acknowledged transfers, by key
 	refused  int
 	passing  map[string]int // answers that were not final, counted
+	answered map[string]int // answers of each service, final or not
 	hopeless []string       // keys without a final answer in the end
 }
 
@@ -92,7 +93,7 @@ const insistence = 30 * time.Second
 func startLoad(t *testing.T, callers int, route func() string) *load {
 	t.Helper()
 	l := &load{
-		route: route, made: map[string]string{}, passing: map[string]int{},
+		route: route, made: map[string]string{}, passing: map[string]int{}, answered: map[string]int{},
 		client: &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: callers}},
 	}
 	t.Cleanup(l.client.CloseIdleConnections)
@@ -128,8 +129,12 @@ func (l *load) move() {
 		"amount": fmt.Sprintf("%d.%02d", 1+rand.IntN(20), rand.IntN(100)), "currency": "EUR",
 	}
 	for end := time.Now().Add(insistence); ; time.Sleep(20 * time.Millisecond) {
-		a := post(l.client, l.route()+"/v1/transfers", key, body)
+		service := l.route()
+		a := post(l.client, service+"/v1/transfers", key, body)
 		l.mu.Lock()
+		if a.err == nil {
+			l.answered[service]++
+		}
 		switch {
 		case a.final() && a.status == 201:
 			l.made[key] = a.body.ID
