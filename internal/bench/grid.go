@@ -19,32 +19,41 @@ type Grid struct {
 	PgBench    bool    // whether there is a pgbench to compare *base* with
 }
 
-// Cells returns the cells of g, *base* first: at [BaseConnections] for each
-// workload that has a base, and at one where one client is compared.
+// Cells returns the cells of g, workload by workload: *base*, and then the modes,
+// larger groups first. A machine whose speed changes with the minutes spoils a
+// ratio the less, the nearer its two sides were measured.
 func (g Grid) Cells() []Cell {
 	var cells []Cell
-	for _, w := range []string{"uniform", "hot"} {
-		if !slices.Contains(g.Workloads, w) {
-			continue
+	for _, w := range g.Workloads {
+		for _, base := range g.bases(w) {
+			if !slices.Contains(cells, base) {
+				cells = append(cells, base)
+			}
 		}
-		cells = append(cells, Cell{Kind: Base, Workload: w, Clients: BaseConnections}, Cell{Kind: Pipelined, Workload: w, Clients: BaseConnections})
-		if g.PgBench {
-			cells = append(cells, Cell{Kind: PgBench, Workload: w, Clients: BaseConnections})
-		}
-	}
-	if slices.Contains(g.Clients, 1) && len(cells) > 0 {
-		cells = append(cells, baseAtOne)
-	}
-	for _, preload := range g.Preloads {
-		for _, w := range g.Workloads {
-			for _, clients := range g.Clients {
-				for _, mode := range g.Modes {
-					for _, size := range g.sizes(mode) {
+		for _, mode := range g.Modes {
+			for _, size := range slices.Backward(g.sizes(mode)) {
+				for _, clients := range g.Clients {
+					for _, preload := range g.Preloads {
 						cells = append(cells, Cell{Kind: Service, Mode: mode, GroupSize: size, Workload: w, Clients: clients, Preload: preload})
 					}
 				}
 			}
 		}
+	}
+	return cells
+}
+
+// bases are what a workload is compared with, where there is a base for it.
+func (g Grid) bases(workload string) (cells []Cell) {
+	if workload != "uniform" && workload != "hot" {
+		return nil
+	}
+	if slices.Contains(g.Clients, 1) {
+		cells = append(cells, baseAtOne)
+	}
+	cells = append(cells, Cell{Kind: Base, Workload: workload, Clients: BaseConnections}, Cell{Kind: Pipelined, Workload: workload, Clients: BaseConnections})
+	if g.PgBench {
+		cells = append(cells, Cell{Kind: PgBench, Workload: workload, Clients: BaseConnections})
 	}
 	return cells
 }
@@ -79,14 +88,17 @@ func baseOf(c Cell) (base Cell, ok bool) {
 // be seen, and those of a closed cell whose rate is known.
 const openClients = 64
 
-// OpenLoop returns a cell that asks the first mode, at its last group size, for
+// OpenLoop returns a cell that asks the first mode, at its first group size, for
 // a share of the rate that it reached; ok is false where that was not measured.
 func (g Grid) OpenLoop(results []Result, share float64) (cell Cell, ok bool) {
-	for _, c := range g.Cells() {
-		if c.Kind == Service && c.Mode == g.Modes[0] && c.Workload == "uniform" && c.Clients == openClients && c.Preload == 0 {
-			cell = c
-		}
+	cells := g.Cells()
+	i := slices.IndexFunc(cells, func(c Cell) bool {
+		return c.Kind == Service && c.Mode == g.Modes[0] && c.Workload == "uniform" && c.Clients == openClients && c.Preload == 0
+	})
+	if i < 0 {
+		return Cell{}, false
 	}
+	cell = cells[i]
 	var rates []float64
 	for _, r := range results {
 		if r.Cell == cell {

@@ -170,7 +170,7 @@ func TestMemoryGrowth(t *testing.T) {
 
 func TestGrid(t *testing.T) {
 	g := Grid{
-		Modes: []string{"pessimistic", "atomic"}, GroupSizes: []string{"1", DefaultGroup}, Workloads: []string{"uniform", "zipf"},
+		Modes: []string{"pessimistic", "atomic"}, GroupSizes: []string{"1", DefaultGroup}, Workloads: []string{"zipf", "uniform", "hot"},
 		Clients: []int{1, 64}, Preloads: []int64{0}, PgBench: true,
 	}
 	var names []string
@@ -178,9 +178,11 @@ func TestGrid(t *testing.T) {
 		names = append(names, c.Name()+"/"+c.Workload)
 	}
 	got := strings.Join(names, " ")
-	want := "base/uniform base-pipelined/uniform pgbench/uniform base/uniform" +
-		strings.Repeat(" pessimistic/ungrouped/uniform pessimistic/grouped/uniform atomic/uniform", 2) +
-		strings.Repeat(" pessimistic/ungrouped/zipf pessimistic/grouped/zipf atomic/zipf", 2)
+	want := "pessimistic/grouped/zipf pessimistic/grouped/zipf pessimistic/ungrouped/zipf pessimistic/ungrouped/zipf atomic/zipf atomic/zipf" +
+		" base/uniform base/uniform base-pipelined/uniform pgbench/uniform" +
+		" pessimistic/grouped/uniform pessimistic/grouped/uniform pessimistic/ungrouped/uniform pessimistic/ungrouped/uniform atomic/uniform atomic/uniform" +
+		" base/hot base-pipelined/hot pgbench/hot" +
+		" pessimistic/grouped/hot pessimistic/grouped/hot pessimistic/ungrouped/hot pessimistic/ungrouped/hot atomic/hot atomic/hot"
 	if got != want {
 		t.Errorf("cells\n%s\nwant\n%s", got, want)
 	}
