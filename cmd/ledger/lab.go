@@ -50,11 +50,14 @@ func (c *labCmd) Run(ctx context.Context, con *console) (err error) {
 		},
 	}
 	findings, err := lab.Run(ctx, scenarios)
+	if err != nil { // what was seen until then says nothing of the rest
+		return err
+	}
 	write := map[string]func(io.Writer, []locklab.Finding) error{
 		"table": locklab.WriteTable, "json": locklab.WriteJSON, "markdown": locklab.WriteMarkdown, "junit": locklab.WriteJUnit,
 	}[c.Format]
 	if c.Explain != "" {
 		write = locklab.WriteTimelines
 	}
-	return errors.Join(err, write(con.stdout, findings), locklab.Verdict(findings))
+	return errors.Join(write(con.stdout, findings), locklab.Verdict(findings))
 }

@@ -26,7 +26,7 @@ func contrasts() []Scenario {
 		},
 	}, {
 		Name:   "innodb-gap-lock",
-		Claim:  "InnoDB locks the gap: where FOR UPDATE found no row, an INSERT of another session waits.",
+		Claim:  "At its default level InnoDB locks the gap: where FOR UPDATE found no row, an INSERT of another session waits.",
 		Engine: MariaDB,
 		Setup:  table,
 		Steps: []Step{
@@ -38,7 +38,7 @@ func contrasts() []Scenario {
 		},
 	}, {
 		Name:   "innodb-nowait",
-		Claim:  "InnoDB's NOWAIT is refused at once, with error 1205.",
+		Claim:  "MariaDB's NOWAIT is refused at once, with error 1205.",
 		Engine: MariaDB,
 		Setup:  table,
 		Steps: []Step{

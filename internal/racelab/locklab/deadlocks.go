@@ -6,7 +6,6 @@ func deadlocks() []Scenario {
 	const (
 		lockOne  = `SELECT balance FROM accounts WHERE id = 1 FOR UPDATE`
 		lockTwo  = `SELECT balance FROM accounts WHERE id = 2 FOR UPDATE`
-		lockBoth = `SELECT id, balance FROM accounts WHERE id IN (1, 2) ORDER BY id FOR UPDATE`
 		lockRule = `SELECT id FROM rules WHERE id = 1 FOR UPDATE`
 	)
 	return []Scenario{{
@@ -27,14 +26,18 @@ func deadlocks() []Scenario {
 		},
 	}, {
 		Name:  "ordered-locks",
-		Claim: "With ORDER BY id there is no deadlock: whoever asks in whatever order, all lock in one.",
+		Claim: "With ORDER BY id rows are locked in that order, wherever they lie and in whatever order they are asked for, so there is no deadlock.",
 		Modes: []string{"pessimistic"},
-		Setup: accounts,
+		Setup: `
+	CREATE TABLE accounts (id int PRIMARY KEY, balance int NOT NULL);
+	INSERT INTO accounts VALUES (2, 300), (1, 500);`,
 		Steps: []Step{
 			run("A", "BEGIN"),
+			returns("A", lockOne, "500"),
 			run("B", "BEGIN"),
-			returns("A", lockBoth, "1 500, 2 300"),
 			blocks("B", `SELECT id, balance FROM accounts WHERE id IN (2, 1) ORDER BY id FOR UPDATE`),
+			returns("C", lockTwo+" NOWAIT", "300"), // B waits for the first one, and does not hold the second
+			returns("A", lockTwo, "300"),
 			run("A", "COMMIT"),
 			resumes("B", "1 500, 2 300"),
 			run("B", "COMMIT"),

@@ -64,6 +64,9 @@ func collides(session, other string) Step {
 	return Step{Session: session, Act: Collide, SQL: other, State: "40P01"}
 }
 
+// safe are the modes that keep money.
+var safe = []string{"pessimistic", "atomic", "optimistic", "serializable"}
+
 // accounts are what most scenarios lock: two, of 500 and 300.
 const accounts = `
 	CREATE TABLE accounts (id int PRIMARY KEY, balance int NOT NULL, version int NOT NULL DEFAULT 0);
@@ -71,7 +74,7 @@ const accounts = `
 
 // Scenarios returns all of them, in the order of the documentation.
 func Scenarios() []Scenario {
-	return slices.Concat(updates(), rowLocks(), waiting(), deadlocks(), snapshots(), queues(), contrasts())
+	return slices.Concat(updates(), rowLocks(), waiting(), deadlocks(), snapshots(), keys(), queues(), contrasts())
 }
 
 // ScenariosByName returns those that names says, or all where it says none.

@@ -17,8 +17,19 @@ func dialPostgres(ctx context.Context, url string) (conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := c.Exec(ctx, setDefaultsSQL).ReadAll(); err != nil {
+		return nil, errors.Join(fmt.Errorf("set the session's defaults: %w", err), c.Close(ctx))
+	}
 	return pgSession{c}, nil
 }
+
+// What a role or a database may have set otherwise, and a scenario would take
+// for the engine's own.
+const setDefaultsSQL = `
+	SET default_transaction_isolation = 'read committed';
+	SET lock_timeout = 0;
+	SET statement_timeout = 0;
+	SET idle_in_transaction_session_timeout = 0`
 
 // exec sends sql as text: several statements are possible, and every engine
 // returns its values in the same form.

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
+	"strings"
 	"time"
 )
 
@@ -35,22 +34,27 @@ const patience = 15 * time.Second
 // Those of MariaDB are skipped where there is none to be started. The error is
 // about the lab itself: no database, or an interrupt.
 func (l *Lab) Run(ctx context.Context, scenarios []Scenario) (findings []Finding, err error) {
-	contrast := sync.OnceValues(func() (*mariaServer, error) { return startMariaDB(ctx) })
+	var server *mariaServer
+	var absent error // why there is none
 	defer func() {
-		if slices.ContainsFunc(scenarios, func(c Scenario) bool { return c.Engine == MariaDB }) {
-			if server, absent := contrast(); absent == nil {
-				err = errors.Join(err, server.stop())
-			}
+		if server != nil {
+			err = errors.Join(err, server.stop())
 		}
 	}()
 	for i, c := range scenarios {
 		f := Finding{Scenario: c}
-		if c.Engine != MariaDB {
+		if c.Engine == MariaDB && server == nil && absent == nil {
+			if server, absent = startMariaDB(ctx); ctx.Err() != nil {
+				return findings, ctx.Err()
+			}
+		}
+		switch {
+		case c.Engine != MariaDB:
 			err = l.onPostgres(ctx, &f)
-		} else if server, absent := contrast(); absent == nil {
-			err = onMariaDB(ctx, server, fmt.Sprintf("lab%d", i), &f)
-		} else {
+		case absent != nil:
 			f.Skipped = absent.Error()
+		default:
+			err = onMariaDB(ctx, server, fmt.Sprintf("lab%d", i), &f)
 		}
 		if err != nil {
 			return findings, fmt.Errorf("%s: %w", c.Name, err)
@@ -66,7 +70,11 @@ func (l *Lab) onPostgres(ctx context.Context, f *Finding) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, drop(context.WithoutCancel(ctx))) }()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		err = errors.Join(err, drop(ctx))
+	}()
 	return f.try(ctx, func(ctx context.Context) (conn, error) { return dialPostgres(ctx, url) })
 }
 
@@ -128,8 +136,12 @@ func (t *trial) close() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), patience)
 	defer cancel()
 	for _, s := range t.sessions {
-		if s.pending != nil { // a connection is not to be closed under its statement
+		if s.pending != nil {
 			s.cancel(ctx)
+		}
+	}
+	for _, s := range t.sessions {
+		if s.pending != nil { // a connection is not to be closed under its statement
 			s.end(ctx, patience)
 		}
 	}
@@ -164,8 +176,8 @@ func (t *trial) step(s Step) (seen, fault string, err error) {
 		return "gone", "", t.ctx.Err()
 	case Lose:
 		t.watch.gone(t.ctx, session.id(), patience)
-		if o := session.exec(t.ctx, "SELECT 1"); o.text == "1" {
-			return "there", "is still there", t.ctx.Err()
+		if o := session.exec(t.ctx, "SELECT 1"); o.err == nil && !strings.HasPrefix(o.state, "57P") && o.state != "25P03" {
+			return o.String(), "its connection is still there: " + o.String(), t.ctx.Err()
 		}
 		return "ended by the server", "", t.ctx.Err()
 	case Block:
@@ -196,7 +208,10 @@ func (t *trial) wait(session *session) (seen, fault string, err error) {
 	if err != nil || waits {
 		return "waits", "", err
 	}
-	o, _ := session.end(t.ctx, patience)
+	o, ok := session.end(t.ctx, patience)
+	if !ok {
+		return "", "neither ended nor was seen to wait", t.ctx.Err()
+	}
 	return o.String(), "did not wait: " + o.String(), t.ctx.Err()
 }
 

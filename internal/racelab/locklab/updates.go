@@ -30,7 +30,7 @@ func updates() []Scenario {
 	}, {
 		Name:  "for-update",
 		Claim: "With FOR UPDATE the second session waits before it reads, and then reads what the first one wrote.",
-		Modes: []string{"pessimistic"},
+		Modes: safe,
 		Setup: accounts,
 		Steps: []Step{
 			run("A", "BEGIN"),
