@@ -15,22 +15,47 @@ import (
 )
 
 type benchCmd struct {
-	One     benchRunCmd     `cmd:"" name:"run" help:"Measure one workload, and verify the ledger after it."`
-	Compare benchCompareCmd `cmd:"" help:"Measure modes, group sizes, workloads and clients side by side, in rounds, against a plain program without a service."`
+	One      benchRunCmd      `cmd:"" name:"run" help:"Measure one workload, and verify the ledger after it."`
+	Compare  benchCompareCmd  `cmd:"" help:"Measure modes, group sizes, workloads and clients side by side, in rounds, against a plain program without a service."`
+	Payments benchPaymentsCmd `cmd:"" help:"Measure how fast workers drain the queue of payments, against a naive queue."`
 }
 
-// benchFlags are what both of them need to know.
+// benchFlags are what the first two need to know.
 type benchFlags struct {
 	Accounts  int           `help:"Accounts that money moves between." default:"10000"`
 	Warmup    time.Duration `help:"Time before measuring." default:"1s"`
 	Duration  time.Duration `help:"Time to measure." default:"5s"`
 	Keys      bool          `help:"Send an Idempotency-Key with every request." default:"true" negatable:""`
 	ServeFlag []string      `help:"A further flag of the service that is started, like --serve-flag=--pool-size=32. Repeatable." placeholder:"FLAG" sep:"none"`
-	Setting   []string      `help:"A setting of the private server, like shared_buffers=1GB. Repeatable." placeholder:"NAME=VALUE" sep:"none"`
 	Results   string        `help:"Append every result to this file, and do not repeat what it has: an interrupted run goes on where it was." placeholder:"FILE"`
 
-	DatabaseURL string `help:"PostgreSQL to measure on, in schemas that are removed afterwards. Without it, a durable private server with no data." placeholder:"URL"`
+	benchServerFlags
+}
+
+// benchServerFlags say on which server everything is measured.
+type benchServerFlags struct {
+	Setting     []string `help:"A setting of the private server, like shared_buffers=1GB. Repeatable." placeholder:"NAME=VALUE" sep:"none"`
+	DatabaseURL string   `help:"PostgreSQL to measure on, in schemas that are removed afterwards. Without it, a durable private server with no data." placeholder:"URL"`
 	binaryFlags
+}
+
+// openServer starts the private server, where none is named.
+func (f benchServerFlags) openServer(ctx context.Context, logger *slog.Logger) (*database, error) {
+	if f.DatabaseURL != "" {
+		if len(f.Setting) > 0 {
+			return nil, errors.New("--setting is for the private server, and --database-url names another")
+		}
+		return &database{url: f.DatabaseURL}, nil
+	}
+	settings := map[string]string{"max_connections": benchConnections}
+	for _, s := range f.Setting {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return nil, fmt.Errorf("--setting %s: want NAME=VALUE", s)
+		}
+		settings[name] = value
+	}
+	return f.startEphemeral(ctx, logger, settings)
 }
 
 // benchConnections leaves room for *base*, the service and what looks at both.
@@ -45,21 +70,9 @@ func (f benchFlags) open(ctx context.Context, logger *slog.Logger) (*bench.Bench
 	if err != nil {
 		return nil, nil, fmt.Errorf("find this program: %w", err)
 	}
-	settings := map[string]string{"max_connections": benchConnections}
-	for _, s := range f.Setting {
-		name, value, ok := strings.Cut(s, "=")
-		if !ok {
-			return nil, nil, fmt.Errorf("--setting %s: want NAME=VALUE", s)
-		}
-		settings[name] = value
-	}
-	d := &database{url: f.DatabaseURL}
-	if f.DatabaseURL == "" {
-		if d, err = f.startEphemeral(ctx, logger, settings); err != nil {
-			return nil, nil, err
-		}
-	} else if len(f.Setting) > 0 {
-		return nil, nil, errors.New("--setting is for the private server, and --database-url names another")
+	d, err := f.openServer(ctx, logger)
+	if err != nil {
+		return nil, nil, err
 	}
 	return &bench.Bench{
 		Conditions:  bench.Conditions{Accounts: f.Accounts, Warmup: f.Warmup, Duration: f.Duration, Keys: f.Keys},
@@ -108,6 +121,12 @@ func (l *benchLine) show(p bench.Progress) {
 	fmt.Fprintf(l.w, "%s%s%s, %s, %d clients: %s", eraseLine, l.done, p.Cell.Name(), p.Cell.Workload, p.Cell.Clients, p.Phase)
 	if p.Elapsed > 0 {
 		fmt.Fprintf(l.w, ", %v, %.0f/s", p.Elapsed.Round(time.Second), p.PerSecond)
+	}
+}
+
+func (l *benchLine) say(text string) {
+	if isTerminal(l.w) {
+		fmt.Fprint(l.w, eraseLine, text)
 	}
 }
 

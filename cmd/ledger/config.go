@@ -11,21 +11,13 @@ import (
 	"github.com/rowlock/ledger/internal/transfer"
 )
 
-// serviceFlags are what the service promises its callers and asks of its
-// database. They must nest: a wait that is inside another ends before it.
-type serviceFlags struct {
-	Mode             string `help:"How balances are changed under contention: ${modes}." default:"pessimistic" enum:"${modes}"`
-	AllowLostUpdates bool   `help:"Allow --mode none, which loses money, for demonstrations."`
-	RowLock          string `help:"Row lock of the pessimistic mode: update, no-key-update." default:"update" enum:"update,no-key-update"`
-	LockWait         string `help:"At a locked row in the pessimistic mode: wait, or nowait to answer at once." default:"wait" enum:"wait,nowait"`
-
-	GroupSize     int           `help:"Transfers that may share a transaction in the pessimistic mode; 1: none do. Default: ${groupsize}, and 1 in other modes." placeholder:"N"`
-	GroupLanes    int           `help:"Such transactions at work at once, at most --pool-size. They never have an account in common." default:"2"`
-	GroupLockWait time.Duration `help:"Time for which such a transaction waits for a row that somebody else keeps, before it goes on without it." default:"50ms"`
-
-	RequestTimeout   time.Duration `help:"Time for one request." default:"10s"`
+// transactionFlags are how the database is asked: by requests, and by workers.
+// They must nest: a wait that is inside another ends before it.
+type transactionFlags struct {
+	RequestTimeout   time.Duration `help:"Time for one request, or for one transaction of a worker, with all its attempts." default:"10s"`
 	StatementTimeout time.Duration `help:"Time for one statement in the database." default:"5s"`
 	LockTimeout      time.Duration `help:"Time to wait for one lock." default:"2s"`
+	GroupLockWait    time.Duration `help:"Time for which a transaction of several transfers waits for a row that somebody else keeps, before it goes on without it." default:"50ms"`
 	IdleTimeout      time.Duration `help:"Time that the database keeps a transaction whose client is silent." default:"10s"`
 	AcquireTimeout   time.Duration `help:"Time to wait for a connection of the pool." default:"1s"`
 	PoolSize         int           `help:"Connections to the database." default:"16"`
@@ -34,6 +26,20 @@ type serviceFlags struct {
 	Attempts int           `help:"Attempts of a transaction that loses conflicts." default:"20"`
 	MinPause time.Duration `help:"Least bound of the random pause before another attempt; it doubles." default:"10ms"`
 	MaxPause time.Duration `help:"Greatest bound of that pause." default:"500ms"`
+}
+
+// serviceFlags are what the service promises its callers and asks of its
+// database.
+type serviceFlags struct {
+	Mode             string `help:"How balances are changed under contention: ${modes}." default:"pessimistic" enum:"${modes}"`
+	AllowLostUpdates bool   `help:"Allow --mode none, which loses money, for demonstrations."`
+	RowLock          string `help:"Row lock of the pessimistic mode: update, no-key-update." default:"update" enum:"update,no-key-update"`
+	LockWait         string `help:"At a locked row in the pessimistic mode: wait, or nowait to answer at once." default:"wait" enum:"wait,nowait"`
+
+	GroupSize  int `help:"Transfers that may share a transaction in the pessimistic mode; 1: none do. Default: ${groupsize}, and 1 in other modes." placeholder:"N"`
+	GroupLanes int `help:"Such transactions at work at once, at most --pool-size. They never have an account in common." default:"2"`
+
+	transactionFlags
 
 	MaxInFlight    int           `help:"Requests at work at once; more are answered 503." default:"1024"`
 	IdempotencyTTL time.Duration `name:"idempotency-ttl" help:"How long an idempotency key lives at least." default:"24h"`
@@ -58,6 +64,21 @@ func (f serviceFlags) check() error {
 	if f.Mode != transfer.Pessimistic.Name && f.GroupSize > 1 {
 		fail("--group-size above 1 is for --mode %s only: groups need its locks", transfer.Pessimistic.Name)
 	}
+	if f.IdempotencyTTL < time.Second {
+		fail("--idempotency-ttl (%v) must be at least a second", f.IdempotencyTTL)
+	}
+	for name, n := range map[string]int{"--group-lanes": f.GroupLanes, "--max-in-flight": f.MaxInFlight} {
+		if n < 1 {
+			fail("%s must be at least 1", name)
+		}
+	}
+	return errors.Join(append(errs, f.transactionFlags.check())...)
+}
+
+// check returns what is wrong with the flags, all of it.
+func (f transactionFlags) check() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if f.GroupLockWait <= 0 || f.GroupLockWait > f.LockTimeout {
 		fail("--group-lock-wait (%v) must be positive and not longer than --lock-timeout (%v)", f.GroupLockWait, f.LockTimeout)
 	}
@@ -79,10 +100,7 @@ func (f serviceFlags) check() error {
 	if f.MinPause <= 0 || f.MaxPause < f.MinPause {
 		fail("--min-pause (%v) must be positive and not longer than --max-pause (%v)", f.MinPause, f.MaxPause)
 	}
-	if f.IdempotencyTTL < time.Second {
-		fail("--idempotency-ttl (%v) must be at least a second", f.IdempotencyTTL)
-	}
-	for name, n := range map[string]int{"--pool-size": f.PoolSize, "--group-lanes": f.GroupLanes, "--attempts": f.Attempts, "--max-in-flight": f.MaxInFlight} {
+	for name, n := range map[string]int{"--pool-size": f.PoolSize, "--attempts": f.Attempts} {
 		if n < 1 {
 			fail("%s must be at least 1", name)
 		}
@@ -91,7 +109,7 @@ func (f serviceFlags) check() error {
 }
 
 // policy is how transactions are repeated; conflicts are told to onConflict.
-func (f serviceFlags) policy(onConflict func(retry.Conflict)) retry.Policy {
+func (f transactionFlags) policy(onConflict func(retry.Conflict)) retry.Policy {
 	return retry.Policy{
 		Attempts: f.Attempts, MinPause: f.MinPause, MaxPause: f.MaxPause,
 		StatementTimeout: f.StatementTimeout, LockTimeout: f.LockTimeout, IdleTimeout: f.IdleTimeout,

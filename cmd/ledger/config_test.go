@@ -9,11 +9,12 @@ import (
 func defaults() serviceFlags {
 	return serviceFlags{
 		Mode: "pessimistic", RowLock: "update", LockWait: "wait",
-		RequestTimeout: 10 * time.Second, StatementTimeout: 5 * time.Second, LockTimeout: 2 * time.Second,
-		IdleTimeout: 10 * time.Second, AcquireTimeout: time.Second, PoolSize: 16, Pooler: "none",
-		Attempts: 20, MinPause: 10 * time.Millisecond, MaxPause: 500 * time.Millisecond,
-		MaxInFlight: 1024, IdempotencyTTL: 24 * time.Hour,
-		GroupLanes: 1, GroupLockWait: 50 * time.Millisecond,
+		MaxInFlight: 1024, IdempotencyTTL: 24 * time.Hour, GroupLanes: 1,
+		transactionFlags: transactionFlags{
+			RequestTimeout: 10 * time.Second, StatementTimeout: 5 * time.Second, LockTimeout: 2 * time.Second,
+			IdleTimeout: 10 * time.Second, AcquireTimeout: time.Second, PoolSize: 16, Pooler: "none",
+			Attempts: 20, MinPause: 10 * time.Millisecond, MaxPause: 500 * time.Millisecond, GroupLockWait: 50 * time.Millisecond,
+		},
 	}
 }
 
@@ -107,5 +108,33 @@ func TestTheCommandLineExplainsItself(t *testing.T) {
 	var stdout, stderr strings.Builder
 	if exit := run(t.Context(), []string{"serve", "--mode", "wishful"}, &stdout, &stderr); exit != 2 || !strings.Contains(stderr.String(), "pessimistic") {
 		t.Errorf("an unknown mode: status %d, said %q, want 2 and the list of modes", exit, stderr.String())
+	}
+}
+
+func defaultWorkers() workerFlags {
+	return workerFlags{
+		Workers: 2, PaymentGroup: 100, PaymentPoll: time.Second, PaymentMinPause: 10 * time.Second, PaymentMaxPause: time.Hour,
+		PaymentHookTimeout: 10 * time.Second, PaymentLease: 30 * time.Second,
+	}
+}
+
+func TestWorkerFlagsThatContradictAreRefused(t *testing.T) {
+	if err := defaultWorkers().check(); err != nil {
+		t.Errorf("the defaults: %v, want nil", err)
+	}
+	for want, change := range map[string]func(*workerFlags){
+		"--workers":                  func(f *workerFlags) { f.Workers = -1 },
+		"--payment-group":            func(f *workerFlags) { f.PaymentGroup = 0 },
+		"--payment-poll":             func(f *workerFlags) { f.PaymentPoll = 0 },
+		"--payment-max-pause":        func(f *workerFlags) { f.PaymentMaxPause = time.Second },
+		"--payment-lease":            func(f *workerFlags) { f.PaymentLease = time.Second },
+		"--payment-hook-timeout":     func(f *workerFlags) { f.PaymentHookTimeout = 0 },
+		"--payment-hook-secret-file": func(f *workerFlags) { f.PaymentHook = "https://host/" },
+	} {
+		flags := defaultWorkers()
+		change(&flags)
+		if err := flags.check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("check() = %v, want an error that says %q", err, want)
+		}
 	}
 }

@@ -25,6 +25,11 @@ Open two accounts, put money into one, and move some of it:
   %[2]s/v1/transfers %[3]s -H "Idempotency-Key: $(date +%%s)" \
     -d '{"debit_account_id":"'$alice'","credit_account_id":"'$bob'","amount":"200.00","currency":"USD"}'
 
+Queue a payment, which a worker makes a moment later, and see what became of it:
+
+  payment=$(%[2]s/v1/payments %[3]s -d '{"debit_account_id":"'$alice'","credit_account_id":"'$bob'","amount":"50.00","currency":"USD"}' | sed 's/.*"id":"\([^"]*\)".*/\1/')
+  %[2]s/v1/payments/$payment %[3]s
+
 Look into the database, and check that every cent is accounted for:
 
   %[4]s

@@ -28,6 +28,7 @@ func main() {
 // commands is the whole command line.
 type commands struct {
 	Serve    serveCmd    `cmd:"" help:"Serve the HTTP API. Without a database URL, on a private PostgreSQL server."`
+	Work     workCmd     `cmd:"" help:"Make queued payments, beside the workers of \"ledger serve\"."`
 	Migrate  migrateCmd  `cmd:"" help:"Bring a database's schema up to date, or show what it lacks."`
 	Verify   verifyCmd   `cmd:"" help:"Check every invariant of a live ledger: no money lost, made, or out of place."`
 	Race     raceCmd     `cmd:"" help:"Run the race suite: what each mode keeps, or loses, under contention."`

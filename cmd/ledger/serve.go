@@ -18,6 +18,7 @@ import (
 	"github.com/rowlock/ledger/internal/accounts"
 	"github.com/rowlock/ledger/internal/httpapi"
 	"github.com/rowlock/ledger/internal/idempotency"
+	"github.com/rowlock/ledger/internal/payment"
 	"github.com/rowlock/ledger/internal/postgres"
 	"github.com/rowlock/ledger/internal/retry"
 	"github.com/rowlock/ledger/internal/telemetry"
@@ -38,19 +39,24 @@ type serveCmd struct {
 
 	databaseFlags
 	serviceFlags
+	workerFlags
 }
 
-// Run serves until ctx ends, and stops in order: not ready, no new
-// connections, requests finished, pool closed, private server stopped.
+// Run serves until ctx ends, and stops in order: not ready, no new connections,
+// requests finished, workers finished, pool closed, private server stopped.
 func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
-	if err := errors.Join(c.check(), c.checkListen(), c.checkStop()); err != nil {
+	if err := errors.Join(c.serviceFlags.check(), c.workerFlags.check(), c.checkListen(), c.checkStop()); err != nil {
 		return err
 	}
 	ctx, hangups, stopHangups := c.watchHangups(ctx)
 	defer stopHangups()
 	logger := telemetry.NewLogger(con.stderr, c.LogLevel)
-	logger.Info("configuration", "flags", c.serviceFlags, "listen", c.Listen, "stop_timeout", c.StopTimeout)
+	logger.Info("configuration", "flags", c.serviceFlags, "payments", c.workerFlags, "listen", c.Listen, "stop_timeout", c.StopTimeout)
 	tokens, err := c.loadTokens()
+	if err != nil {
+		return err
+	}
+	decide, err := c.decide()
 	if err != nil {
 		return err
 	}
@@ -78,12 +84,16 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 	}
 	defer db.Close()
 	metrics.WatchPool(db)
-	warnOfConnections(ctx, db, c.policy(nil), logger)
+	p := &payroll{
+		workerFlags: c.workerFlags, transactionFlags: c.transactionFlags, decide: decide, url: d.url,
+		db: db, metrics: metrics, logger: logger, bell: payment.NewBell(),
+	}
+	warnOfConnections(ctx, db, p.connections(), c.policy(nil), logger)
 
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	s := &service{stopping: make(chan struct{}), cmd: c, db: db, metrics: metrics, logger: logger, policy: c.policy(metrics.Conflict(c.Mode))}
+	s := &service{stopping: make(chan struct{}), cmd: c, db: db, metrics: metrics, logger: logger, policy: c.policy(metrics.Conflict(c.Mode)), queued: p.bell.Ring}
 	if c.PprofAddr != "" {
 		stopProfiles, err := serveProfiles(c.PprofAddr, logger)
 		if err != nil {
@@ -92,7 +102,12 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 		defer stopProfiles()
 	}
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopBackground()
+	working := make(chan error, 1)
+	go func() { working <- p.run(background) }()
+	defer func() {
+		stopBackground()
+		err = errors.Join(err, <-working)
+	}()
 	go s.sweepKeys(background)
 	go reloadTokens(background, hangups, tokens, logger)
 	return s.serve(ctx, con, d, tokens)
@@ -105,6 +120,7 @@ type service struct {
 	metrics  *telemetry.Metrics
 	logger   *slog.Logger
 	policy   retry.Policy
+	queued   func() // a payment may be due
 	stopping chan struct{}
 	migrated atomic.Bool
 }
@@ -155,6 +171,7 @@ func (s *service) newServer(tokens *httpapi.Tokens) *http.Server {
 	config := httpapi.Config{
 		Accounts:       accounts.New(s.db, s.policy),
 		Transfers:      transfers,
+		Payments:       payment.New(s.db, s.policy, s.queued),
 		Tokens:         tokens,
 		Ready:          s.ready,
 		Stopping:       s.stopping,
@@ -212,13 +229,13 @@ func (s *service) drain(server *http.Server) error {
 }
 
 // warnOfConnections says so where the server admits fewer connections than the
-// pool may want. A database that does not answer yet is none of its business.
-func warnOfConnections(ctx context.Context, db *postgres.DB, policy retry.Policy, logger *slog.Logger) {
+// pool and some others may want. A database that does not answer yet is none of its business.
+func warnOfConnections(ctx context.Context, db *postgres.DB, others int, policy retry.Policy, logger *slog.Logger) {
 	policy.Attempts = 1
 	admitted, err := postgres.MaxConnections(ctx, db, policy)
-	if want := int(db.Config().MaxConns); err == nil && want > admitted {
-		logger.Warn("the pool may want more connections than the server admits; replicas add up",
-			"pool_size", want, "server_admits", admitted)
+	if want := int(db.Config().MaxConns) + others; err == nil && want > admitted {
+		logger.Warn("the service may want more connections than the server admits; replicas add up",
+			"wanted", want, "server_admits", admitted)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestTheProgram(t *testing.T) {
 	}
 	for name, test := range map[string]func(*testing.T, program){
 		"compare": testCompare, "workloads": testWorkloads, "open loop": testOpenLoop,
-		"a running service": testRunningService, "interrupt": testInterrupt, "flags": testFlags,
+		"a running service": testRunningService, "interrupt": testInterrupt, "flags": testFlags, "payments": testPayments,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -58,7 +58,13 @@ var short = []string{"--accounts=11", "--warmup=20ms", "--duration=150ms"}
 // measure runs the program and reads its JSON into v.
 func (p program) measure(t *testing.T, v any, args ...string) {
 	t.Helper()
-	cmd, stdout, stderr := p.command(t, append(append(args, "--format=json"), short...)...)
+	p.run(t, v, append(args, short...)...)
+}
+
+// run is measure for what takes no time.
+func (p program) run(t *testing.T, v any, args ...string) {
+	t.Helper()
+	cmd, stdout, stderr := p.command(t, append(args, "--format=json")...)
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %v\n%s", args, err, stderr)
 	}
@@ -211,6 +217,26 @@ func testFlags(t *testing.T, p program) {
 		cmd, _, stderr := p.command(t, args...)
 		if err := cmd.Run(); err == nil || stderr.Len() == 0 {
 			t.Errorf("%v: %v, %q; want a failure that is told", args, err, stderr)
+		}
+	}
+}
+
+// Both queues make all payments, and a claim that holds vacuum back as well.
+func testPayments(t *testing.T, p program) {
+	for _, flags := range [][]string{{"--workers=1,3", "--groups=1,7"}, {"--queues=skip-locked", "--workers=2", "--groups=10", "--finished=50", "--snapshot"}} {
+		charts := t.TempDir()
+		var s PaymentSummary
+		p.run(t, &s, append([]string{"payments", "--payments=60", "--accounts=11", "--rounds=2", "--charts=" + charts}, flags...)...)
+		for _, r := range s.Rows {
+			if r.Rounds != 2 || r.PerSecond.Min <= 0 || len(r.Findings) > 0 || (r.Claim > 0) != (r.Queue == SkipLocked) {
+				t.Errorf("row = %+v", r)
+			}
+		}
+		if want := map[bool]int{true: 8, false: 1}[len(flags) == 2]; len(s.Rows) != want {
+			t.Errorf("%d rows, want %d", len(s.Rows), want)
+		}
+		if _, err := os.Stat(filepath.Join(charts, "queued-payments-by-workers.svg")); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -74,8 +74,9 @@ func (s *server) getAccount(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, accountBody(account))
 }
 
-// setStatus is the handler of a change of status, one of [accounts.Service].
-func (s *server) setStatus(change func(context.Context, uuid.UUID) (accounts.Account, error)) handler {
+// change is the handler of a change that needs no more than the id in the path:
+// do makes it, and body is what is sent of the outcome.
+func change[D, T any](do func(context.Context, uuid.UUID) (D, error), body func(D) T) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := pathID(r)
 		if err != nil {
@@ -84,11 +85,11 @@ func (s *server) setStatus(change func(context.Context, uuid.UUID) (accounts.Acc
 		if err := noBody(r); err != nil {
 			return err
 		}
-		account, err := change(r.Context(), id)
+		changed, err := do(r.Context(), id)
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, accountBody(account))
+		return writeJSON(w, http.StatusOK, body(changed))
 	}
 }
 
@@ -204,9 +205,13 @@ type listJSON[T any] struct {
 }
 
 func listOf[D, T any](page []D, body func(D) T, next *string) listJSON[T] {
-	items := make([]T, len(page))
-	for i, item := range page {
-		items[i] = body(item)
+	return listJSON[T]{Items: bodies(page, body), NextCursor: next}
+}
+
+func bodies[D, T any](items []D, body func(D) T) []T {
+	sent := make([]T, len(items))
+	for i, item := range items {
+		sent[i] = body(item)
 	}
-	return listJSON[T]{Items: items, NextCursor: next}
+	return sent
 }

@@ -198,7 +198,8 @@ func TestTheDocsPageBringsAllItNeeds(t *testing.T) {
 }
 
 // A code stands in four places: the table, the contract's list, the responses
-// of its calls, and a heading of the documentation.
+// of its calls, and a heading of the documentation. Codes that only attempts of
+// payments end in have the heading alone.
 func TestEveryCodeIsDocumented(t *testing.T) {
 	c, err := theContract()
 	if err != nil {
@@ -224,12 +225,30 @@ func TestEveryCodeIsDocumented(t *testing.T) {
 			headings = append(headings, strings.TrimSpace(heading))
 		}
 	}
-	want := sorted(table)
-	for name, got := range map[string][]string{"openapi.yaml's ProblemCode": listed, "openapi.yaml's responses": answered, "docs/problems.md": headings} {
-		if got := sorted(got); !slices.Equal(got, want) {
+	for name, codes := range map[string]struct{ got, want []string }{
+		"openapi.yaml's ProblemCode": {listed, table},
+		"openapi.yaml's responses":   {answered, table},
+		"docs/problems.md":           {headings, slices.Concat(table, attemptCodes(t))},
+	} {
+		if got, want := sorted(codes.got), sorted(codes.want); !slices.Equal(got, want) {
 			t.Errorf("%s has the codes\n%v, want\n%v", name, got, want)
 		}
 	}
+}
+
+// attemptCodes are the constants of package payment that attempts end in.
+func attemptCodes(t *testing.T) (codes []string) {
+	source, err := os.ReadFile("../payment/errors.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range regexp.MustCompile(`(?m)^\tCode\w+ += "(.+?)"`).FindAllSubmatch(source, -1) {
+		codes = append(codes, string(found[1]))
+	}
+	if len(codes) == 0 {
+		t.Error("there are no codes in payment/errors.go")
+	}
+	return codes
 }
 
 func sorted(s []string) []string {

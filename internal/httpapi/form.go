@@ -4,9 +4,11 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -78,6 +80,18 @@ func (f *form) amount(field string, t text, currency string, parse func(text, co
 	}
 	return d
 }
+
+// time reads a time. The zero time means "none" to the domain.
+func (f *form) time(field, s string) time.Time {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil || !rfc3339.MatchString(s) || t.IsZero() {
+		f.Add(field, `must be a time with its zone by RFC 3339, like "2026-05-01T09:30:00Z"`)
+	}
+	return t
+}
+
+// rfc3339 is the form of a time; the library reads more than the RFC has.
+var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 // key reads the idempotency key; nil where there is none.
 func (f *form) key(r *http.Request) *idempotency.Key {

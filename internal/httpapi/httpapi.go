@@ -12,14 +12,16 @@ import (
 	"time"
 
 	"github.com/rowlock/ledger/internal/accounts"
+	"github.com/rowlock/ledger/internal/payment"
 	"github.com/rowlock/ledger/internal/transfer"
 )
 
-// Config is what the interface is made of. Accounts and Transfers are needed;
-// everything else has a default.
+// Config is what the interface is made of. Accounts, Transfers and Payments are
+// needed; everything else has a default.
 type Config struct {
 	Accounts  *accounts.Service
 	Transfers *transfer.Service
+	Payments  *payment.Service
 
 	// Tokens are the callers. Nil asks nobody who they are: all share the
 	// principal "".

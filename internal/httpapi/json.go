@@ -4,6 +4,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -25,6 +26,27 @@ func (t *text) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
 	t.value, err = readString(dec)
 	t.given = true
 	return err
+}
+
+// A number is an integer member of a body. Null is no number.
+type number struct {
+	value int // where it is beyond an int, the largest or the least
+	given bool
+}
+
+func (n *number) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if kind := dec.PeekKind(); kind != jsontext.KindNumber && kind != jsontext.KindInvalid {
+		return errors.New("must be a number")
+	}
+	token, err := dec.ReadToken()
+	if err != nil {
+		return err
+	}
+	n.given = true
+	if n.value, err = strconv.Atoi(token.String()); errors.Is(err, strconv.ErrSyntax) {
+		return errors.New("must be an integer, without a fraction or exponent")
+	}
+	return nil
 }
 
 // labels are a member that maps strings to strings.

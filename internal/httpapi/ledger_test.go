@@ -39,8 +39,10 @@ func TestAmountsAreStringsWhateverTheLibrarySays(t *testing.T) {
 	h := New(configOn(testdb.New(t)))
 	id := openFunded(t, h, "9007199254740993.01")
 	body := fmt.Sprintf(`{"account_id":%q,"amount":"9999999999999999.00","currency":"USD"}`, id)
+	later := fmt.Sprintf(`{"debit_account_id":%q,"credit_account_id":"0199d5f0-0000-7000-8000-000000000001","amount":"9007199254740993.01","currency":"USD"}`, id)
 	ask := func() (answers []string) {
-		for _, target := range []string{"/v1/accounts/" + id, "/v1/accounts/" + id + "/entries", "/v1/transfers"} {
+		answers = append(answers, do(h, "POST", "/v1/payments", later, "Content-Type: application/json", "Idempotency-Key: later").Body.String())
+		for _, target := range []string{"/v1/accounts/" + id, "/v1/accounts/" + id + "/entries", "/v1/transfers", "/v1/payments"} {
 			answers = append(answers, do(h, "GET", target, "").Body.String())
 		}
 		return append(answers, do(h, "POST", "/v1/debits", body, "Content-Type: application/json", "Idempotency-Key: k").Body.String())

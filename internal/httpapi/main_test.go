@@ -12,6 +12,7 @@ import (
 
 	"github.com/rowlock/ledger/internal/accounts"
 	"github.com/rowlock/ledger/internal/idempotency"
+	"github.com/rowlock/ledger/internal/payment"
 	"github.com/rowlock/ledger/internal/retry"
 	"github.com/rowlock/ledger/internal/testdb"
 	"github.com/rowlock/ledger/internal/transfer"
@@ -30,6 +31,7 @@ func configOn(db *testdb.DB) Config {
 	return Config{
 		Accounts:  accounts.New(db, policy),
 		Transfers: transfer.New(db, transfer.Pessimistic, transfer.Locking{}, policy),
+		Payments:  payment.New(db, policy, nil),
 		Ready:     func(ctx context.Context) error { return idempotency.Probe(ctx, db, policy) },
 	}
 }

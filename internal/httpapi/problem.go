@@ -13,6 +13,7 @@ import (
 	"github.com/rowlock/ledger/internal/accounts"
 	"github.com/rowlock/ledger/internal/idempotency"
 	"github.com/rowlock/ledger/internal/invalid"
+	"github.com/rowlock/ledger/internal/payment"
 	"github.com/rowlock/ledger/internal/retry"
 	"github.com/rowlock/ledger/internal/transfer"
 )
@@ -53,6 +54,7 @@ var kinds = []kind{
 	{is(errNotFound), 404, "not-found", "Not found", "There is nothing at this path.", false},
 	{is(accounts.ErrNotFound), 404, "not-found", "Not found", "There is no account with this id.", false},
 	{is(transfer.ErrNotFound), 404, "not-found", "Not found", "There is no transfer with this id.", false},
+	{is(payment.ErrNotFound), 404, "not-found", "Not found", "There is no payment with this id.", false},
 	{is(errMethodNotAllowed), 405, "method-not-allowed", "The method is not allowed", "This path has other methods: see Allow.", false},
 	{is(errRequestTimeout), 408, "request-timeout", "The request took too long", "The body did not arrive in time. Nothing was done.", true},
 	{is(errPayloadTooLarge), 413, "payload-too-large", "The body is too large", "The body is larger than this server reads.", false},
@@ -62,6 +64,8 @@ var kinds = []kind{
 	{is(accounts.ErrNotEmpty), 409, "account-not-empty", "The account is not empty", "An account is closed with a zero balance only.", false},
 	{is(accounts.ErrClosed), 422, "account-closed", "The account is closed", "The account is closed, for good.", false},
 	{is(accounts.ErrExternal), 422, "external-account", "The account is external", "External accounts are neither frozen nor closed.", false},
+
+	{as[*payment.StatusError], 409, "payment-status", "The payment's status does not allow this", "", false},
 
 	{is(transfer.ErrSameAccount), 422, "same-account", "Both accounts are the same", "The debit and the credit account must differ.", false},
 	{is(transfer.ErrAccountNotFound), 422, "account-not-found", "An account does not exist", "", false},
@@ -151,6 +155,9 @@ func describe(err error, requestID string) problem {
 	}
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
 		p.Errors, p.Detail = faults(e)
+	}
+	if e, ok := errors.AsType[*payment.StatusError](err); ok {
+		p.Detail = e.Error()
 	}
 	if refusal, ok := errors.AsType[*transfer.Refusal](err); ok {
 		p.Detail = refusal.Error()

@@ -15,6 +15,7 @@ import (
 	"github.com/rowlock/ledger/internal/accounts"
 	"github.com/rowlock/ledger/internal/idempotency"
 	"github.com/rowlock/ledger/internal/invalid"
+	"github.com/rowlock/ledger/internal/payment"
 	"github.com/rowlock/ledger/internal/retry"
 	"github.com/rowlock/ledger/internal/transfer"
 )
@@ -31,6 +32,7 @@ var domainErrors = map[string]struct {
 	"accounts.ErrNotEmpty":          {accounts.ErrNotEmpty, "account-not-empty"},
 	"accounts.ErrExternal":          {accounts.ErrExternal, "external-account"},
 	"idempotency.ErrKeyReused":      {idempotency.ErrKeyReused, "idempotency-key-reused"},
+	"payment.ErrNotFound":           {payment.ErrNotFound, "not-found"},
 	"retry.ErrCommitUnknown":        {retry.ErrCommitUnknown, "outcome-unknown"},
 	"retry.ErrUnavailable":          {retry.ErrUnavailable, "unavailable"},
 	"retry.ErrLockUnavailable":      {retry.ErrLockUnavailable, "lock-unavailable"},
@@ -48,7 +50,7 @@ var domainErrors = map[string]struct {
 
 func TestEveryDomainErrorHasALine(t *testing.T) {
 	found := 0
-	for _, dir := range []string{"accounts", "idempotency", "invalid", "money", "retry", "transfer"} {
+	for _, dir := range []string{"accounts", "idempotency", "invalid", "money", "payment", "retry", "transfer"} {
 		for _, name := range errorVariables(t, "../"+dir) {
 			found++
 			known, ok := domainErrors[dir+"."+name]
@@ -110,6 +112,7 @@ func TestTheFirstLineCounts(t *testing.T) {
 		{fmt.Errorf("%w: %w", retry.ErrCommitUnknown, retry.ErrUnavailable), "outcome-unknown", true},
 		{fmt.Errorf("%w: %w", retry.ErrCommitUnknown, &retry.ExhaustedError{Last: retry.ErrConflict}), "outcome-unknown", true},
 		{&invalid.Error{}, "invalid-request", false},
+		{&payment.StatusError{Status: payment.Processing, Change: "cancel"}, "payment-status", false},
 		{errors.New("ERROR: relation \"accounts\" does not exist (SQLSTATE 42P01)"), "internal", false},
 	}
 	for _, tt := range tests {
@@ -127,7 +130,7 @@ func TestTheFirstLineCounts(t *testing.T) {
 // or a refusal or a fault does not bring.
 func TestTheTableIsComplete(t *testing.T) {
 	for _, k := range kinds {
-		bringsItsOwn := k.code == "invalid-request" || k.status == http.StatusUnprocessableEntity
+		bringsItsOwn := k.code == "invalid-request" || k.code == "payment-status" || k.status == http.StatusUnprocessableEntity
 		if k.title == "" || k.detail == "" && !bringsItsOwn {
 			t.Errorf("%s has no title or detail", k.code)
 		}

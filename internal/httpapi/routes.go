@@ -37,9 +37,9 @@ func (s *server) routes() chi.Router {
 		r.Post("/v1/accounts", handle(query(s.openAccount)))
 		r.Get("/v1/accounts", handle(query(s.listAccounts, "currency", "status", "limit", "cursor")))
 		r.Get("/v1/accounts/{id}", handle(query(s.getAccount)))
-		r.Post("/v1/accounts/{id}/freeze", handle(query(s.setStatus(s.Accounts.Freeze))))
-		r.Post("/v1/accounts/{id}/unfreeze", handle(query(s.setStatus(s.Accounts.Unfreeze))))
-		r.Post("/v1/accounts/{id}/close", handle(query(s.setStatus(s.Accounts.Close))))
+		r.Post("/v1/accounts/{id}/freeze", handle(query(change(s.Accounts.Freeze, accountBody))))
+		r.Post("/v1/accounts/{id}/unfreeze", handle(query(change(s.Accounts.Unfreeze, accountBody))))
+		r.Post("/v1/accounts/{id}/close", handle(query(change(s.Accounts.Close, accountBody))))
 		r.Get("/v1/accounts/{id}/entries", handle(query(s.listEntries, "order", "limit", "cursor")))
 
 		r.Post("/v1/transfers", handle(query(s.createTransfer)))
@@ -47,6 +47,13 @@ func (s *server) routes() chi.Router {
 		r.Post("/v1/credits", handle(query(s.createCredit)))
 		r.Get("/v1/transfers", handle(query(s.listTransfers, "account_id", "order", "limit", "cursor")))
 		r.Get("/v1/transfers/{id}", handle(query(s.getTransfer)))
+
+		r.Post("/v1/payments", handle(query(s.createPayment)))
+		r.Get("/v1/payments", handle(query(s.listPayments, "status", "account_id", "limit", "cursor")))
+		r.Get("/v1/payments/{id}", handle(query(s.getPayment)))
+		r.Post("/v1/payments/{id}/approve", handle(query(s.approvePayment)))
+		r.Post("/v1/payments/{id}/cancel", handle(query(change(s.Payments.Cancel, paymentBody))))
+		r.Post("/v1/payments/{id}/retry", handle(query(change(s.Payments.Retry, paymentBody))))
 	})
 	return r
 }

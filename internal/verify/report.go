@@ -27,12 +27,14 @@ const (
 	CurrencyMismatch   Kind = "currency-mismatch"    // a transfer is not in its account's currency
 	KeyWithoutTransfer Kind = "key-without-transfer" // a key that succeeded names no transfer
 	RefusedTransfer    Kind = "refused-transfer"     // a key that was refused names a stored transfer
+	PaymentNotMade     Kind = "payment-not-made"     // a payment that is done has no such transfer
+	PaymentNotDone     Kind = "payment-not-done"     // a payment has a transfer and is not done
 )
 
 // Kinds returns every kind, in the order of reports.
 func Kinds() []Kind {
 	return []Kind{CurrencySum, Balance, Overdrawn, Version, VersionGap, RunningBalance, TimeFalls,
-		MissingAccount, CurrencyMismatch, KeyWithoutTransfer, RefusedTransfer}
+		MissingAccount, CurrencyMismatch, KeyWithoutTransfer, RefusedTransfer, PaymentNotMade, PaymentNotDone}
 }
 
 // A Finding is one thing that is off.
@@ -72,6 +74,7 @@ type Report struct {
 	Accounts  int64          `json:"accounts"`
 	Transfers int64          `json:"transfers"`
 	Keys      int64          `json:"keys"`
+	Payments  int64          `json:"payments"`
 	Totals    []Total        `json:"totals"`   // by currency
 	Counts    map[Kind]int64 `json:"counts"`   // all findings, by kind
 	Findings  []Finding      `json:"findings"` // the first of each kind
@@ -87,7 +90,7 @@ func (r Report) Clean() bool { return len(r.Counts) == 0 }
 // WriteText writes r for people: the counts, and every listed finding with its
 // exact amount.
 func (r Report) WriteText(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%d accounts, %d transfers, %d idempotency keys\n", r.Accounts, r.Transfers, r.Keys)
+	_, err := fmt.Fprintf(w, "%d accounts, %d transfers, %d idempotency keys, %d payments\n", r.Accounts, r.Transfers, r.Keys, r.Payments)
 	if err != nil {
 		return err
 	}

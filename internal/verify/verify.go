@@ -53,6 +53,7 @@ var checks = []struct {
 	{"follow the statements", checkStatements},
 	{"look up the transfers' accounts", checkTransfers},
 	{"look up the keys' transfers", checkKeys},
+	{"look up the payments' transfers", checkPayments},
 }
 
 // each runs sql and calls found for every row, without keeping them: a ruined

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rowlock/ledger/internal/accounts"
 	"github.com/rowlock/ledger/internal/idempotency"
+	"github.com/rowlock/ledger/internal/payment"
 	"github.com/rowlock/ledger/internal/retry"
 	"github.com/rowlock/ledger/internal/testdb"
 	"github.com/rowlock/ledger/internal/transfer"
@@ -29,8 +30,8 @@ var (
 	bob   = uuid.MustParse("0b000000-0000-7000-8000-000000000002")
 )
 
-// ledger makes a database with two accounts, three transfers and a refusal:
-// alice 100, -30, -20; bob +30.
+// ledger makes a database with two accounts, three transfers, a refusal and a
+// queued payment: alice 100, -30, -20; bob +30.
 func ledger(t *testing.T) *testdb.DB {
 	t.Helper()
 	db := testdb.New(t)
@@ -53,6 +54,10 @@ func ledger(t *testing.T) *testdb.DB {
 	}
 	if _, _, err := service.Create(ctx, keyed(transfer.NewDebit(alice, decimal.NewFromInt(1000), "USD"), "refused")); err == nil {
 		t.Fatal("the fourth transfer was made, want a refusal")
+	}
+	queued := payment.Command{DebitAccountID: alice, CreditAccountID: bob, Amount: decimal.NewFromInt(1), Currency: "USD"}
+	if _, _, err := payment.New(db, policy, nil).Enqueue(ctx, queued); err != nil {
+		t.Fatal(err)
 	}
 	return db
 }
@@ -132,6 +137,12 @@ func TestDamageIsFound(t *testing.T) {
 			map[verify.Kind]int64{verify.RefusedTransfer: 1}, "0"},
 		{"two keys name one transfer", "UPDATE idempotency_keys SET refusal = NULL, resource_id = (SELECT resource_id FROM idempotency_keys WHERE key = 'debit') WHERE key = 'refused'",
 			map[verify.Kind]int64{verify.KeyWithoutTransfer: 1}, "0"},
+		{"a payment was not made", "UPDATE payments SET status = 'done', finished_at = now(), queued_at = NULL",
+			map[verify.Kind]int64{verify.PaymentNotMade: 1}, "0"},
+		{"a payment was made and does not know", "UPDATE payments SET id = (SELECT id FROM transfers WHERE kind = 'transfer')",
+			map[verify.Kind]int64{verify.PaymentNotDone: 1}, "0"},
+		{"a payment was made with another amount", "UPDATE payments SET id = (SELECT id FROM transfers WHERE kind = 'transfer'), status = 'done', finished_at = now(), queued_at = NULL",
+			map[verify.Kind]int64{verify.PaymentNotMade: 1}, "0"},
 		{"a success was not made", "UPDATE idempotency_keys SET refusal = NULL WHERE key = 'refused'",
 			map[verify.Kind]int64{verify.KeyWithoutTransfer: 1}, "0"},
 	}
@@ -238,7 +249,8 @@ func TestCleanWhileTransfersGoOn(t *testing.T) {
 	}
 	before := check(t, db).Transfers
 	var after int64
-	for range 100 {
+	deadline := time.Now().Add(time.Minute)
+	for n := 0; n < 100 || after == before && time.Now().Before(deadline); n++ {
 		report := check(t, db)
 		if !report.Clean() {
 			t.Errorf("findings = %+v, want none", report.Findings)

@@ -54,6 +54,10 @@ func TestOperations(t *testing.T) {
 		{"KeysExpire", testKeysExpire},
 		{"HangupStops", testHangupStops},
 		{"Lab", testLab},
+		{"PaymentsAreMade", testPaymentsAreMade},
+		{"WorkersKilled", testWorkersKilled},
+		{"WorkerFrozen", testWorkerFrozen},
+		{"WorkersStop", testWorkersStop},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -90,7 +94,7 @@ func runToEnd(t *testing.T, args ...string) (status int, stderr string) {
 	return cmd.ProcessState.ExitCode(), text.String()
 }
 
-// A process is a running `ledger serve`.
+// A process is a running `ledger serve` or `ledger work`.
 type process struct {
 	url  string
 	cmd  *exec.Cmd
@@ -111,6 +115,12 @@ func serve(t *testing.T, database string, flags ...string) *process {
 func start(t *testing.T, flags ...string) *process {
 	t.Helper()
 	return startCommand(t, command(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, flags...)...))
+}
+
+// work starts `ledger work` on the database. Its url has the metrics alone.
+func work(t *testing.T, database string, flags ...string) *process {
+	t.Helper()
+	return startCommand(t, command(t, append([]string{"work", "--database-url", database, "--metrics-addr", "127.0.0.1:0"}, flags...)...))
 }
 
 func startCommand(t *testing.T, cmd *exec.Cmd) *process {
@@ -136,9 +146,9 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 	case address := <-listening:
 		p.url = "http://" + address
 	case <-p.done:
-		t.Fatalf("ledger serve ended at once:\n%s", strings.Join(p.lines(), "\n"))
+		t.Fatalf("the process ended at once:\n%s", strings.Join(p.lines(), "\n"))
 	case <-time.After(30 * time.Second):
-		t.Fatal("ledger serve does not listen")
+		t.Fatal("the process does not listen")
 	}
 	return p
 }
@@ -151,7 +161,7 @@ func (p *process) follow(stderr io.Reader, listening chan<- string) {
 		p.log = append(p.log, lines.Text())
 		p.mu.Unlock()
 		var line struct{ Msg, Address string }
-		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "listening" {
+		if json.Unmarshal(lines.Bytes(), &line) == nil && (line.Msg == "listening" || line.Msg == "serving metrics") {
 			listening <- line.Address
 		}
 	}
@@ -176,11 +186,11 @@ func (p *process) stop(t *testing.T) {
 	select {
 	case <-p.done:
 		if status := p.cmd.ProcessState.ExitCode(); status != 0 {
-			t.Errorf("ledger serve ended with status %d, want 0:\n%s", status, strings.Join(p.lines(), "\n"))
+			t.Errorf("the process ended with status %d, want 0:\n%s", status, strings.Join(p.lines(), "\n"))
 		}
 	case <-time.After(25 * time.Second):
 		p.cmd.Process.Kill()
-		t.Error("ledger serve did not end within 25 s of SIGTERM")
+		t.Error("the process did not end within 25 s of SIGTERM")
 	}
 }
 

@@ -34,11 +34,19 @@ func testHintsAndVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, calls, _ := strings.Cut(string(printed), "move some of it:")
-	calls, _, _ = strings.Cut(calls, "Look into the database")
+	text, _, _ := strings.Cut(calls, "Look into the database")
+	calls = ""
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "  ") {
+			calls += line
+		}
+	}
 	out, err := exec.Command("sh", "-c", calls).CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte(`"credit_balance_after":"200.00"`)) {
 		t.Fatalf("the printed calls gave %v:\n%s\n%s", err, calls, out)
 	}
+
+	until(t, db.URL, countDoneSQL, 1)
 
 	verify := func() (status int, output string) {
 		cmd := command(t, "verify", "--database-url", db.URL)
