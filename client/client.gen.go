@@ -636,7 +636,7 @@ type Payment struct {
 	// Priority 0 to 9, which is the most urgent.
 	Priority Priority `json:"priority"`
 
-	// RunAt Not to be made before; moved on by a failed attempt.
+	// RunAt Not to be made before; moved on by an attempt that did not make it.
 	//
 	// Examples: 2026-05-01T09:30:00.123456Z
 	RunAt Time `json:"run_at"`

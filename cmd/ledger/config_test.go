@@ -113,7 +113,7 @@ func TestTheCommandLineExplainsItself(t *testing.T) {
 
 func defaultWorkers() workerFlags {
 	return workerFlags{
-		Workers: 2, PaymentGroup: 100, PaymentPoll: time.Second, PaymentMinPause: 10 * time.Second, PaymentMaxPause: time.Hour,
+		Workers: 2, PaymentGroup: 100, PaymentPoll: time.Second, PaymentLockWait: time.Second, PaymentMinPause: 10 * time.Second, PaymentMaxPause: time.Hour,
 		PaymentHookTimeout: 10 * time.Second, PaymentLease: 30 * time.Second,
 	}
 }
@@ -125,6 +125,7 @@ func TestWorkerFlagsThatContradictAreRefused(t *testing.T) {
 	for want, change := range map[string]func(*workerFlags){
 		"--workers":                  func(f *workerFlags) { f.Workers = -1 },
 		"--payment-group":            func(f *workerFlags) { f.PaymentGroup = 0 },
+		"--payment-lock-wait":        func(f *workerFlags) { f.PaymentLockWait = 0 },
 		"--payment-poll":             func(f *workerFlags) { f.PaymentPoll = 0 },
 		"--payment-max-pause":        func(f *workerFlags) { f.PaymentMaxPause = time.Second },
 		"--payment-lease":            func(f *workerFlags) { f.PaymentLease = time.Second },

@@ -51,7 +51,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 	ctx, hangups, stopHangups := c.watchHangups(ctx)
 	defer stopHangups()
 	logger := telemetry.NewLogger(con.stderr, c.LogLevel)
-	logger.Info("configuration", "flags", c.serviceFlags, "payments", c.workerFlags, "listen", c.Listen, "stop_timeout", c.StopTimeout)
+	logger.Info("configuration", "flags", c.serviceFlags, "payments", c.workerFlags.forLog(), "listen", c.Listen, "stop_timeout", c.StopTimeout)
 	tokens, err := c.loadTokens()
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 	metrics.WatchPool(db)
 	p := &payroll{
 		workerFlags: c.workerFlags, transactionFlags: c.transactionFlags, decide: decide, url: d.url,
-		db: db, metrics: metrics, logger: logger, bell: payment.NewBell(),
+		metrics: metrics, logger: logger, bell: payment.NewBell(),
 	}
 	warnOfConnections(ctx, db, p.connections(), c.policy(nil), logger)
 

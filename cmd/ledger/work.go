@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rowlock/ledger/internal/payment"
-	"github.com/rowlock/ledger/internal/postgres"
 	"github.com/rowlock/ledger/internal/telemetry"
 )
 
@@ -35,16 +34,8 @@ func (c *workCmd) Run(ctx context.Context, con *console) (err error) {
 		return err
 	}
 	logger := telemetry.NewLogger(con.stderr, c.LogLevel)
-	logger.Info("configuration", "workers", c.workerFlags, "transactions", c.transactionFlags)
+	logger.Info("configuration", "workers", c.workerFlags.forLog(), "transactions", c.transactionFlags)
 	metrics := telemetry.NewMetrics()
-	db, err := postgres.Open(ctx, postgres.Config{
-		URL: c.DatabaseURL, PoolSize: c.PoolSize, AcquireTimeout: c.AcquireTimeout, Pooler: postgres.Pooler(c.Pooler),
-	})
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	metrics.WatchPool(db)
 	if c.MetricsAddr != "" {
 		stop, err := serveMetrics(c.MetricsAddr, metrics, logger)
 		if err != nil {
@@ -54,9 +45,8 @@ func (c *workCmd) Run(ctx context.Context, con *console) (err error) {
 	}
 	p := &payroll{
 		workerFlags: c.workerFlags, transactionFlags: c.transactionFlags, decide: decide, url: c.DatabaseURL,
-		db: db, metrics: metrics, logger: logger, bell: payment.NewBell(),
+		metrics: metrics, logger: logger, bell: payment.NewBell(),
 	}
-	warnOfConnections(ctx, db, p.connections(), c.policy(nil), logger)
 	logger.Info("working", "workers", c.Workers, "database", redact(c.DatabaseURL))
 	err = p.run(ctx)
 	logger.Info("stopped")

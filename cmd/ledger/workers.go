@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ import (
 type workerFlags struct {
 	Workers         int           `help:"Workers that make queued payments in this process; 0: none." default:"2"`
 	PaymentGroup    int           `help:"Payments that a worker makes in one transaction, at most." default:"100"`
+	PaymentLockWait time.Duration `help:"Time for which that transaction waits for an account that somebody else keeps locked, before it goes on without it." default:"500ms"`
 	PaymentPoll     time.Duration `help:"Time between two looks into a queue that was empty, if nobody calls." default:"1s"`
 	PaymentMinPause time.Duration `help:"Least bound of the pause before another attempt at a refused payment; it doubles." default:"10s"`
 	PaymentMaxPause time.Duration `help:"Greatest bound of that pause." default:"1h"`
@@ -42,6 +44,9 @@ func (f workerFlags) check() error {
 	}
 	if f.PaymentGroup < 1 || f.PaymentGroup > maxGroupSize {
 		fail("--payment-group must be 1 to %d", maxGroupSize)
+	}
+	if f.PaymentLockWait <= 0 {
+		fail("--payment-lock-wait must be positive")
 	}
 	if f.PaymentPoll < 10*time.Millisecond {
 		fail("--payment-poll (%v) must be at least 10ms", f.PaymentPoll)
@@ -79,20 +84,29 @@ func (f workerFlags) decide() (payment.Decide, error) {
 	return hook.Ask, nil
 }
 
+// forLog is f without what is nobody's business: the hook's address may have a
+// secret in its query.
+func (f workerFlags) forLog() workerFlags {
+	if u, err := url.Parse(f.PaymentHook); err == nil && f.PaymentHook != "" {
+		f.PaymentHook = u.Scheme + "://" + u.Host
+	}
+	return f
+}
+
 // A payroll is what makes queued payments in this process.
 type payroll struct {
 	workerFlags
 	transactionFlags
 	decide  payment.Decide
 	url     string
-	db      *postgres.DB
 	metrics *telemetry.Metrics
 	logger  *slog.Logger
 	bell    *payment.Bell
 }
 
-// connections is how many the payroll has besides the pool.
-func (p *payroll) connections() (n int) {
+// connections is how many the payroll wants.
+func (p *payroll) connections() int {
+	n := p.poolSize()
 	if p.Workers > 0 && p.listens() {
 		n++
 	}
@@ -102,68 +116,94 @@ func (p *payroll) connections() (n int) {
 	return n
 }
 
+// poolSize is one for each worker and one for the house, as far as --pool-size
+// goes. The pool is the payroll's own: neither do requests wait for workers, nor
+// workers for requests.
+func (p *payroll) poolSize() int { return min(p.Workers+1, p.PoolSize) }
+
+func (p *payroll) open(ctx context.Context, size int, name string) (*postgres.DB, error) {
+	return postgres.Open(ctx, postgres.Config{
+		URL: p.url, PoolSize: size, AcquireTimeout: p.AcquireTimeout, Pooler: postgres.Pooler(p.Pooler), ApplicationName: name,
+	})
+}
+
 // listens reports whether the database's sessions are ours, as LISTEN needs.
 func (p *payroll) listens() bool { return p.Pooler == string(postgres.NoPooler) }
 
 // run makes payments until ctx ends, and returns when nothing is left half done.
 // Other processes are told of what is queued here even without workers.
 func (p *payroll) run(ctx context.Context) error {
+	db, err := p.open(ctx, p.poolSize(), "ledger-workers")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
 	policy := p.policy(p.metrics.Conflict("payments"))
-	hooks := p.metrics.WatchPayments(p.logger)
 	var background sync.WaitGroup
 	defer background.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	background.Go(func() { p.bell.Notify(ctx, p.db, policy, hooks.OnError) })
+	background.Go(func() { p.bell.Notify(ctx, db, policy, p.warn) })
 	if p.Workers == 0 {
 		<-ctx.Done()
 		return nil
 	}
 	work := payment.Work{
-		Name: processName(), Workers: p.Workers, Timeout: p.RequestTimeout, Poll: p.PaymentPoll,
+		Name: processName(), Workers: p.Workers, Timeout: p.RequestTimeout, Poll: p.PaymentPoll, Housekeeping: housekeeping,
 		Pause: payment.Pause{Min: p.PaymentMinPause, Max: p.PaymentMaxPause},
-		Group: p.PaymentGroup, LockWait: p.GroupLockWait,
-		Decide: p.decide, Lease: p.PaymentLease, Hooks: hooks,
+		Group: p.PaymentGroup, LockWait: p.PaymentLockWait,
+		Decide: p.decide, Lease: p.PaymentLease, Hooks: p.metrics.WatchPayments(p.warn),
 	}
 	var beats retry.Beginner
 	if p.decide != nil {
-		db, err := postgres.Open(ctx, postgres.Config{
-			URL: p.url, PoolSize: 1, AcquireTimeout: p.AcquireTimeout, Pooler: postgres.Pooler(p.Pooler), ApplicationName: "ledger-heartbeat",
-		})
+		one, err := p.open(ctx, 1, "ledger-heartbeat")
 		if err != nil {
 			return err
 		}
-		defer db.Close()
-		beats = db
+		defer one.Close()
+		beats = one
 	}
 	if p.listens() {
-		background.Go(func() { p.bell.Listen(ctx, p.connect, hooks.OnError) })
+		connect := func(ctx context.Context) (*pgx.Conn, error) {
+			config := db.Config().ConnConfig.Copy()
+			config.RuntimeParams["application_name"] = "ledger-listener"
+			return pgx.ConnectConfig(ctx, config)
+		}
+		background.Go(func() { p.bell.Listen(ctx, connect, p.warn) })
 	} else {
 		p.logger.Info("behind a pooler nobody can listen: payments of other processes are found by polling", "payment_poll", p.PaymentPoll)
 	}
-	if p.awaitSchema(ctx, policy) == nil {
-		payment.NewWorkers(p.db, beats, policy, p.bell, work).Run(ctx)
+	if p.awaitSchema(ctx, db, policy) {
+		payment.NewWorkers(db, beats, policy, p.bell, work).Run(ctx)
 	}
 	return nil
 }
 
-// awaitSchema returns nil when somebody has migrated the database.
-func (p *payroll) awaitSchema(ctx context.Context, policy retry.Policy) error {
-	for postgres.Migrated(ctx, p.db, policy) != nil {
+// housekeeping is how late a payment may be queued when its time has come.
+const housekeeping = time.Second
+
+func (p *payroll) warn(err error) { p.logger.Warn("payments", "error", err) }
+
+// sayEvery is how often the same wait is logged: every so many looks.
+const sayEvery = 10
+
+// awaitSchema returns true when somebody has migrated the database, and false
+// when ctx has ended. It says what it waits for, now and then.
+func (p *payroll) awaitSchema(ctx context.Context, db *postgres.DB, policy retry.Policy) bool {
+	for n := 0; ctx.Err() == nil; n++ {
+		err := postgres.Migrated(ctx, db, policy)
+		if err == nil {
+			return true
+		}
+		if n%sayEvery == 0 {
+			p.logger.Warn("workers wait for the database", "error", err)
+		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(p.PaymentPoll):
+		case <-time.After(housekeeping):
 		}
 	}
-	return nil
-}
-
-// connect makes a connection to listen on.
-func (p *payroll) connect(ctx context.Context) (*pgx.Conn, error) {
-	config := p.db.Config().ConnConfig.Copy()
-	config.RuntimeParams["application_name"] = "ledger-listener"
-	return pgx.ConnectConfig(ctx, config)
+	return false
 }
 
 // processName is one that no other process has.

@@ -72,14 +72,19 @@ func (b *Bench) ComparePayments(ctx context.Context, cells []PaymentCell, paymen
 	return results, nil
 }
 
-// Canceled ones need no transfers.
 const insertFinishedSQL = `
-	INSERT INTO payments (id, debit_account_id, credit_account_id, amount, currency, max_attempts, run_at, status, finished_at)
+	INSERT INTO payments (id, debit_account_id, credit_account_id, amount, currency, max_attempts, run_at, status, queued_at)
 	SELECT ('00000000-0000-7000-8003-' || lpad(to_hex(i), 12, '0'))::uuid,
 	       ('00000000-0000-7000-8000-' || lpad(to_hex(i % $2::bigint), 12, '0'))::uuid,
 	       ('00000000-0000-7000-8000-' || lpad(to_hex((i + 1) % $2::bigint), 12, '0'))::uuid,
-	       $3::numeric, 'USD', 5, now(), 'canceled', now()
+	       $3::numeric, 'USD', 5, now(), 'queued', now() - interval '1 day' + i * interval '1 microsecond'
 	  FROM generate_series(0, $1::bigint - 1) i`
+
+// Canceled ones need no transfers.
+const updateFinishedSQL = `
+	UPDATE payments
+	   SET status = 'canceled', queued_at = NULL, finished_at = now()
+	 WHERE queued_at < now() - interval '12 hours'`
 
 // They were queued one by one, a millisecond apart.
 const insertQueuedSQL = `
@@ -115,6 +120,9 @@ func (b *Bench) drain(ctx context.Context, cell PaymentCell, payments int) (r Pa
 		SkipLocked: drainSkipLocked, ForUpdate: drainForUpdate,
 	}[cell.Queue]
 	err = withSnapshot(ctx, db, cell.Snapshot, func() error {
+		if err := b.finish(ctx, l.url); err != nil {
+			return fmt.Errorf("prepare a queue: %w", err)
+		}
 		began := time.Now()
 		if err := drain(ctx, db, cell, payments, &r); err != nil {
 			return err
@@ -142,6 +150,20 @@ func (b *Bench) fillQueue(ctx context.Context, url string, cell PaymentCell, pay
 		return err
 	}
 	if _, err := conn.Exec(ctx, insertQueuedSQL, payments, b.Accounts, amount); err != nil {
+		return err
+	}
+	return nil
+}
+
+// finish takes those payments out of the queue that are finished before the
+// others are made. It leaves to be vacuumed what they were in its index.
+func (b *Bench) finish(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, updateFinishedSQL); err != nil {
 		return err
 	}
 	if _, err := conn.Exec(ctx, "VACUUM (ANALYZE) payments"); err != nil {
@@ -177,8 +199,8 @@ func drainSkipLocked(ctx context.Context, db retry.Beginner, cell PaymentCell, p
 	var mu sync.Mutex
 	var claims []time.Duration
 	workers := payment.NewWorkers(db, nil, drainPolicy, payment.NewBell(), payment.Work{
-		Name: "bench", Workers: cell.Workers, Timeout: time.Minute, Poll: time.Second,
-		Pause: payment.Pause{Min: time.Second, Max: time.Second}, Group: cell.Group, LockWait: time.Minute,
+		Name: "bench", Workers: cell.Workers, Timeout: time.Minute, Poll: time.Second, Housekeeping: time.Second,
+		Pause: payment.Pause{Min: time.Second, Max: time.Second}, Group: cell.Group, LockWait: payment.DefaultLockWait,
 		Hooks: payment.Hooks{
 			OnClaim: func(took time.Duration) {
 				mu.Lock()
@@ -193,7 +215,8 @@ func drainSkipLocked(ctx context.Context, db retry.Beginner, cell PaymentCell, p
 				}
 			},
 			OnLeaseLost: func() {},
-			OnQueue:     func(payment.State) {},
+			OnOldest:    func(time.Duration) {},
+			OnState:     func(payment.State) {},
 			OnError:     func(err error) { stop(err) },
 		},
 	})

@@ -18,7 +18,8 @@ import (
 // workers hold it goes around. MATERIALIZED: the plan must not be able to run the
 // claim twice, and so take more than the limit.
 //
-// A floor is a time before which a queue has nothing: see [floors].
+// A floor is a time before which a queue has nothing: see [floors]. $4 are
+// accounts that this worker leaves alone for a while: see [worker.avoid].
 const claimPaymentsSQL = `
 	WITH heads AS MATERIALIZED (
 	  SELECT queue.priority, head.queued_at
@@ -43,6 +44,8 @@ const claimPaymentsSQL = `
 	                        WHERE status = 'queued'
 	                          AND priority = heads.priority
 	                          AND queued_at >= heads.queued_at
+	                          AND debit_account_id <> ALL ($4::uuid[])
+	                          AND credit_account_id <> ALL ($4::uuid[])
 	                        ORDER BY queued_at, id
 	                        LIMIT $3
 	                          FOR UPDATE SKIP LOCKED) AS p
@@ -56,25 +59,30 @@ const claimQueuedSQL = claimPaymentsSQL + `
 	  FROM claimed`
 
 // claimQueued locks up to limit payments of the queue for tx, the most urgent
-// first. Fewer is normal.
-func claimQueued(ctx context.Context, tx pgx.Tx, f *floors, limit int) ([]Payment, error) {
+// first, and none of the accounts in without. Fewer is normal.
+func claimQueued(ctx context.Context, tx pgx.Tx, f *floors, limit int, without []uuid.UUID) (claimed []Payment, err error) {
 	priorities, times := f.read()
-	rows, _ := tx.Query(ctx, claimQueuedSQL, priorities, times, limit)
-	return begun(rows, limit)
+	b := &pgx.Batch{} // in which BEGIN travels, too
+	b.Queue(claimQueuedSQL, priorities, times, limit, array(without)).Query(func(rows pgx.Rows) (err error) {
+		claimed, err = begun(rows, limit)
+		return err
+	})
+	return claimed, tx.SendBatch(ctx, b).Close()
 }
 
-// The rows are locked in the order of their ids, and without a wait.
+// array is ids as a parameter; nil would be NULL, which nothing is unlike.
+func array(ids []uuid.UUID) []uuid.UUID { return append([]uuid.UUID{}, ids...) }
+
 const lockQueuedSQL = selectPaymentColumnsSQL + `
-	 WHERE id = ANY($1)
+	 WHERE id = $1
 	   AND status = 'queued'
-	 ORDER BY id
 	   FOR UPDATE SKIP LOCKED`
 
-// lockQueued locks those of ids that are still in the queue, and that no other
-// worker has.
-func lockQueued(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]Payment, error) {
-	rows, _ := tx.Query(ctx, lockQueuedSQL, ids)
-	return begun(rows, len(ids))
+// lockQueued locks one payment, if it is still in the queue and no other worker
+// has it.
+func lockQueued(ctx context.Context, tx pgx.Tx, id uuid.UUID) ([]Payment, error) {
+	rows, _ := tx.Query(ctx, lockQueuedSQL, id)
+	return begun(rows, 1)
 }
 
 // begun collects payments whose next attempt has begun.
@@ -101,8 +109,9 @@ func begun(rows pgx.Rows, limit int) ([]Payment, error) {
 // below now; and what a slow commit puts in there none the less is found by a
 // look from the start every now and then.
 type floors struct {
-	mu    sync.Mutex
-	times [MaxPriority + 1]time.Time
+	raising sync.Mutex // or an older look could undo a newer one
+	mu      sync.Mutex
+	times   [MaxPriority + 1]time.Time
 }
 
 // floorMargin is how long a commit may take without delaying its payments until
@@ -133,6 +142,8 @@ const selectHeadsSQL = `
 // raise looks where each queue begins, from the start or from the floors, and
 // returns for how long the payment that has waited longest is due.
 func (f *floors) raise(ctx context.Context, tx pgx.Tx, fromStart bool) (oldest time.Duration, err error) {
+	f.raising.Lock()
+	defer f.raising.Unlock()
 	priorities, times := f.read()
 	if fromStart {
 		clear(times)

@@ -95,7 +95,7 @@ func TestTwoWorkersClaimTheSameOnlyWithoutLocks(t *testing.T) {
 		t.Errorf("without locks %d payments were claimed twice, want 5: this test cannot see what it is for", len(both))
 	}
 	locked := func(ctx context.Context, tx pgx.Tx) ([]uuid.UUID, error) {
-		claimed, err := claimQueued(ctx, tx, &floors{}, 5)
+		claimed, err := claimQueued(ctx, tx, &floors{}, 5, nil)
 		return ids(claimed), err
 	}
 	if both := overlap(t, db, locked); len(both) != 0 {
@@ -123,7 +123,7 @@ func TestAClaimNeverTakesMoreThanItAskedFor(t *testing.T) {
 							if _, err := tx.Exec(ctx, `SELECT set_config(name, 'off', true) FROM unnest('{enable_hashjoin,enable_mergejoin}'::text[]) AS name`); err != nil {
 								return 0, err
 							}
-							payments, err := claimQueued(ctx, tx, &floors{}, limit) // fails if it has more
+							payments, err := claimQueued(ctx, tx, &floors{}, limit, nil) // fails if it has more
 							if err != nil {
 								return 0, err
 							}
@@ -164,7 +164,7 @@ func TestTheOldestAfterPriorityIsFirst(t *testing.T) {
 	fill(t, db, 2, 5, time.Minute)
 	fill(t, db, 2, 4, 10*time.Second)
 	order := inTx(t, db, func(ctx context.Context, tx pgx.Tx) (order []string, err error) {
-		claimed, err := claimQueued(ctx, tx, &floors{}, 7)
+		claimed, err := claimQueued(ctx, tx, &floors{}, 7, nil)
 		for _, p := range claimed {
 			order = append(order, fmt.Sprintf("%d:%s", p.Priority, p.Amount))
 		}
@@ -184,11 +184,13 @@ func TestAClaimGoesAroundWhatOthersHold(t *testing.T) {
 	fill(t, db, 3, 9, time.Minute)
 	fill(t, db, 10, 0, time.Minute)
 	inTx(t, db, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
-		first, err := claimQueued(ctx, tx, &floors{}, 2)
+		first, err := claimQueued(ctx, tx, &floors{}, 2, nil)
 		if err != nil || len(first) != 2 {
 			t.Fatalf("claimed %d, %v, want 2", len(first), err)
 		}
-		second := inTx(t, db, func(ctx context.Context, tx pgx.Tx) ([]Payment, error) { return claimQueued(ctx, tx, &floors{}, 4) })
+		second := inTx(t, db, func(ctx context.Context, tx pgx.Tx) ([]Payment, error) {
+			return claimQueued(ctx, tx, &floors{}, 4, nil)
+		})
 		if len(second) != 4 || second[0].Priority != 9 || second[1].Priority != 0 {
 			t.Errorf("claimed %v, want one of priority 9 and three of 0", second)
 		}
@@ -228,7 +230,7 @@ func buffers(t *testing.T, db *testdb.DB, f *floors) int {
 	t.Helper()
 	return inTx(t, db, func(ctx context.Context, tx pgx.Tx) (int, error) {
 		priorities, times := f.read()
-		rows, _ := tx.Query(ctx, `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+claimQueuedSQL, priorities, times, 5)
+		rows, _ := tx.Query(ctx, `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+claimQueuedSQL, priorities, times, 5, []uuid.UUID{})
 		plans, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]struct {
 			Plan struct {
 				Hit  int `json:"Shared Hit Blocks"`
@@ -259,7 +261,7 @@ func TestAPaymentBelowTheFloorIsFound(t *testing.T) {
 	f := &floors{}
 	raise(t, db, f, false)
 	fill(t, db, 1, 3, time.Hour)
-	claim := func(ctx context.Context, tx pgx.Tx) ([]Payment, error) { return claimQueued(ctx, tx, f, 5) }
+	claim := func(ctx context.Context, tx pgx.Tx) ([]Payment, error) { return claimQueued(ctx, tx, f, 5, nil) }
 	if n := len(inTx(t, db, claim)); n != 0 {
 		t.Fatalf("claimed %d, want none: it is below the floor", n)
 	}

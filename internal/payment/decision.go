@@ -17,7 +17,7 @@ const (
 // A Decision is an answer to whether a payment may be made.
 type Decision struct {
 	Verdict Verdict
-	Reason  string        // for Deny and Later: a sentence for people
+	Reason  string        // for Deny: a sentence for people, which the payment keeps
 	After   time.Duration // for Later: not before that long from now; 0 leaves the pause to the worker
 }
 

@@ -151,6 +151,7 @@ type crew struct {
 	attempts map[string]int // by code
 	errs     []error
 	state    payment.State
+	oldest   time.Duration
 	losses   atomic.Int32
 }
 
@@ -158,9 +159,9 @@ type crew struct {
 // test which waits for it sets shorter.
 func brisk(name string) payment.Work {
 	return payment.Work{
-		Name: name, Workers: 2, Timeout: time.Minute, Poll: 50 * time.Millisecond,
+		Name: name, Workers: 2, Timeout: time.Minute, Poll: 50 * time.Millisecond, Housekeeping: 50 * time.Millisecond,
 		Pause: payment.Pause{Min: time.Millisecond, Max: 50 * time.Millisecond},
-		Group: 100, LockWait: time.Minute, Lease: time.Minute,
+		Group: 100, LockWait: payment.DefaultLockWait, Lease: time.Minute,
 	}
 }
 
@@ -181,7 +182,12 @@ func (l *ledger) startOn(t testing.TB, db retry.Beginner, bell *payment.Bell, po
 			c.attempts[code]++
 		},
 		OnLeaseLost: func() { c.losses.Add(1) },
-		OnQueue: func(s payment.State) {
+		OnOldest: func(waited time.Duration) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.oldest = waited
+		},
+		OnState: func(s payment.State) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.state = s

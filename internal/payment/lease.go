@@ -35,32 +35,32 @@ const leaseQueuedSQL = claimPaymentsSQL + `
 	       queued_at = NULL,
 	       attempts = p.attempts + 1,
 	       lease_number = p.lease_number + 1,
-	       leased_by = $4,
-	       leased_until = clock_timestamp() + $5 * interval '1 microsecond'
+	       leased_by = $5,
+	       leased_until = clock_timestamp() + $6 * interval '1 microsecond'
 	  FROM claimed c
 	 WHERE p.id = c.id
 	RETURNING p.id, p.status, p.debit_account_id, p.credit_account_id, p.amount, p.currency, p.description, p.metadata, p.priority, p.run_at,
 	          p.attempts, p.max_attempts, p.failures, p.last_code, p.needs_approval, coalesce(p.approved_by, ''), p.approved_at, p.created_at, p.finished_at,
 	          p.leased_until, p.lease_number`
 
-// A holder has one lease at a time, so what is leased by it is what a commit
-// without an answer has leased.
+// A worker has one lease at a time, so what is leased by it is what a commit
+// without an answer has leased. (Or what it could not give back, which will end.)
 const adoptLeaseSQL = `
 	UPDATE payments
 	   SET leased_until = clock_timestamp() + $2 * interval '1 microsecond'
 	 WHERE status = 'processing'
 	   AND leased_by = $1` + returningPaymentSQL
 
-// leaseOne leases the payment that is most urgent for holder, and returns none
-// where there is none. Its attempt is counted with the lease, so that a payment
+// leaseOne leases the payment that is most urgent, and returns none where there
+// is none. Its attempt is counted with the lease, so that a payment
 // which kills its worker runs out of attempts.
-func (w *Workers) leaseOne(ctx context.Context, holder string) ([]Payment, error) {
+func (w *worker) leaseOne(ctx context.Context) ([]Payment, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
 	defer cancel()
 	return retry.UntilKnown(ctx, w.policy, func(again bool) ([]Payment, error) {
 		return retry.Tx(ctx, w.db, readWrite, w.policy, func(ctx context.Context, tx pgx.Tx) ([]Payment, error) {
 			if again {
-				rows, _ := tx.Query(ctx, adoptLeaseSQL, holder, w.Lease.Microseconds())
+				rows, _ := tx.Query(ctx, adoptLeaseSQL, w.holder, w.Lease.Microseconds())
 				adopted, err := pgx.CollectRows(rows, scanPayment)
 				if err != nil || len(adopted) > 0 {
 					return adopted, err
@@ -68,7 +68,7 @@ func (w *Workers) leaseOne(ctx context.Context, holder string) ([]Payment, error
 			}
 			defer w.timeClaim()()
 			priorities, times := w.floors.read()
-			rows, _ := tx.Query(ctx, leaseQueuedSQL, priorities, times, 1, holder, w.Lease.Microseconds())
+			rows, _ := tx.Query(ctx, leaseQueuedSQL, priorities, times, 1, array(nil), w.holder, w.Lease.Microseconds())
 			leased, err := pgx.CollectRows(rows, scanPayment)
 			if err != nil {
 				return nil, fmt.Errorf("lease a payment: %w", err)
@@ -81,27 +81,27 @@ func (w *Workers) leaseOne(ctx context.Context, holder string) ([]Payment, error
 // makeLeased leases one payment, asks whether it may be made, and does what the
 // answer says. stop ends the work early and gives the payment back; ctx is for
 // what the database is told in any case.
-func (w *Workers) makeLeased(ctx, stop context.Context, holder string) (n int, err error) {
+func (w *worker) makeLeased(ctx, stop context.Context) (n int, err error) {
 	began := time.Now() // the database's lease begins later, and so ends later
-	leased, err := w.leaseOne(ctx, holder)
+	leased, err := w.leaseOne(ctx)
 	if err != nil || len(leased) == 0 {
 		return 0, err
 	}
 	work, end := context.WithCancelCause(stop)
 	defer end(nil)
-	l := &lease{Payment: leased[0], holder: holder, end: end}
+	l := &lease{Payment: leased[0], holder: w.holder, end: end}
 	w.leases.add(l, w.patience()-time.Since(began))
 	defer w.leases.remove(l)
 
 	decision, err := w.Decide(work, l.Payment)
 	switch {
 	case errors.Is(context.Cause(work), errLeaseLost):
-		return 1, w.finish(ctx, l, l.postponed(CodeUnavailable, jitter(w.Pause.Min)))
+		return 1, w.finish(ctx, l, l.postponed(CodeUnavailable, w.patiently(l)))
 	case stop.Err() != nil:
 		return 1, w.finish(ctx, l, l.released())
 	case err != nil:
 		w.OnError(fmt.Errorf("ask about payment %s: %w", l.ID, err))
-		return 1, w.finish(ctx, l, l.postponed(CodeHookUnavailable, jitter(w.Pause.Min)))
+		return 1, w.finish(ctx, l, l.postponed(CodeHookUnavailable, w.patiently(l)))
 	}
 	switch decision.Verdict {
 	case Allow:
@@ -117,9 +117,20 @@ func (w *Workers) makeLeased(ctx, stop context.Context, holder string) (n int, e
 // patience is how long the work may go on after the lease was last prolonged.
 func (w *Workers) patience() time.Duration { return w.Lease * 3 / 4 }
 
+// patiently is the pause after an attempt that does not count. It grows with the
+// leases that the payment had, though not for long, so that what is never
+// answered does not keep the workers from the rest.
+func (w *worker) patiently(l *lease) time.Duration {
+	return w.Pause.after(int(min(l.leaseNumber, steadyLeases)))
+}
+
+// steadyLeases is after how many leases that pause stays as it is: at 32 times
+// the least one.
+const steadyLeases = 6
+
 // makeAllowed makes a leased payment. An attempt that ended in a conflict, or
 // for want of the database, is given back.
-func (w *Workers) makeAllowed(ctx context.Context, l *lease) error {
+func (w *worker) makeAllowed(ctx context.Context, l *lease) error {
 	err := w.whileHeld(ctx, l, func(ctx context.Context, tx pgx.Tx, p Payment) ([]outcome, error) {
 		return makeAll(ctx, tx, []Payment{p}, w.Pause)
 	})
@@ -128,16 +139,26 @@ func (w *Workers) makeAllowed(ctx context.Context, l *lease) error {
 	}
 	w.OnError(fmt.Errorf("make payment %s: %w", l.ID, err))
 	if code, ok := uncountedCode(err); ok {
-		return w.finish(ctx, l, l.postponed(code, jitter(w.Pause.Min)))
+		return w.finish(ctx, l, l.postponed(code, w.patiently(l)))
 	}
 	return w.finish(ctx, l, l.failed(CodeInternal, internalDetail, w.Pause))
 }
 
-// finish stores what became of a payment that was not made.
-func (w *Workers) finish(ctx context.Context, l *lease, o outcome) error {
-	return w.whileHeld(ctx, l, func(ctx context.Context, tx pgx.Tx, _ Payment) ([]outcome, error) {
-		return []outcome{o}, updateOutcomes(ctx, tx, []outcome{o})
-	})
+// finish stores what became of a payment that was not made. While the database
+// is away it insists: left alone, the lease would end and count as an attempt.
+// The fence makes that safe, however late it comes.
+func (w *worker) finish(ctx context.Context, l *lease, o outcome) error {
+	until := time.Now().Add(w.Lease)
+	for {
+		err := w.whileHeld(ctx, l, func(ctx context.Context, tx pgx.Tx, _ Payment) ([]outcome, error) {
+			return []outcome{o}, updateOutcomes(ctx, tx, []outcome{o})
+		})
+		if err == nil || time.Now().After(until) {
+			return err
+		}
+		w.report(fmt.Errorf("give payment %s back: %w", l.ID, err))
+		sleep(ctx, jitter(w.Poll))
+	}
 }
 
 const lockLeasedSQL = selectPaymentColumnsSQL + `
@@ -150,7 +171,7 @@ const lockLeasedSQL = selectPaymentColumnsSQL + `
 // whileHeld runs fn in a transaction that holds the payment's row, if its lease
 // is still l. An attempt whose commit went unanswered is made again: what it
 // has done it finds done, for the lease is then over.
-func (w *Workers) whileHeld(ctx context.Context, l *lease, fn func(context.Context, pgx.Tx, Payment) ([]outcome, error)) error {
+func (w *worker) whileHeld(ctx context.Context, l *lease, fn func(context.Context, pgx.Tx, Payment) ([]outcome, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
 	defer cancel()
 	lost := false
@@ -192,7 +213,9 @@ func (ls *leases) remove(l *lease) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l.watch.Stop()
-	delete(ls.held, l.ID)
+	if ls.held[l.ID] == l { // else a later lease of the same payment has taken its place
+		delete(ls.held, l.ID)
+	}
 }
 
 func (ls *leases) all() (all []*lease) {
@@ -204,24 +227,27 @@ func (ls *leases) all() (all []*lease) {
 	return all
 }
 
-// prolonged gives the work on those leases their patience again, and ends that
-// on all others of asked.
-func (ls *leases) prolonged(asked []*lease, ids map[uuid.UUID]bool, patience time.Duration) {
+// judge gives the work on the leases that were prolonged their patience again,
+// and ends that on those of asked that are no longer ours.
+func (ls *leases) judge(asked []*lease, prolonged, ours map[uuid.UUID]bool, patience time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, l := range asked {
-		if ids[l.ID] {
+		switch {
+		case prolonged[l.ID]:
 			if l.watch.Stop() { // else its time was up already
 				l.watch.Reset(patience)
 			}
-		} else if ls.held[l.ID] == l { // else it has finished meanwhile
+		case !ours[l.ID] && ls.held[l.ID] == l: // else it has finished meanwhile
 			l.end(errLeaseLost)
 		}
 	}
 }
 
+// SKIP LOCKED: the row of a payment that is just being made is locked, maybe for
+// as long as its accounts are, and the other leases must not wait for it.
 const prolongLeasesSQL = `
-	WITH mine AS MATERIALIZED (
+	WITH ours AS MATERIALIZED (
 	  SELECT p.id
 	    FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS lease (id, holder, number)
 	    JOIN payments p
@@ -230,15 +256,25 @@ const prolongLeasesSQL = `
 	     AND p.leased_by = lease.holder
 	     AND p.lease_number = lease.number
 	   ORDER BY p.id
-	     FOR UPDATE OF p
+	     FOR UPDATE OF p SKIP LOCKED
 	)
 	UPDATE payments p
 	   SET leased_until = clock_timestamp() + $4 * interval '1 microsecond'
-	  FROM mine
-	 WHERE p.id = mine.id
+	  FROM ours
+	 WHERE p.id = ours.id
 	RETURNING p.id`
 
-// beat prolongs all leases of this process.
+const selectOursSQL = `
+	SELECT p.id
+	  FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS lease (id, holder, number)
+	  JOIN payments p
+	    ON p.id = lease.id
+	   AND p.status = 'processing'
+	   AND p.leased_by = lease.holder
+	   AND p.lease_number = lease.number`
+
+// beat prolongs all leases of this process. It takes no longer than a quarter of
+// a lease, so that another one can come in time.
 func (w *Workers) beat(ctx context.Context) error {
 	asked := w.leases.all()
 	if len(asked) == 0 {
@@ -251,18 +287,28 @@ func (w *Workers) beat(ctx context.Context) error {
 		ids, holders, numbers = append(ids, l.ID), append(holders, l.holder), append(numbers, l.leaseNumber)
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, w.patience())
+	ctx, cancel := context.WithTimeout(ctx, w.Lease/4)
 	defer cancel()
-	still, err := retry.Tx(ctx, w.beats, readWrite, w.policy, func(ctx context.Context, tx pgx.Tx) (map[uuid.UUID]bool, error) {
-		still := map[uuid.UUID]bool{}
+	type answer struct{ prolonged, ours map[uuid.UUID]bool }
+	a, err := retry.Tx(ctx, w.beats, readWrite, w.policy, func(ctx context.Context, tx pgx.Tx) (a answer, err error) {
 		rows, _ := tx.Query(ctx, prolongLeasesSQL, ids, holders, numbers, w.Lease.Microseconds())
-		var id uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { still[id] = true; return nil })
-		return still, err
+		if a.prolonged, err = collectSet(rows); err != nil {
+			return a, err
+		}
+		rows, _ = tx.Query(ctx, selectOursSQL, ids, holders, numbers)
+		a.ours, err = collectSet(rows)
+		return a, err
 	})
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err) // the next one may still come in time
 	}
-	w.leases.prolonged(asked, still, w.patience()-time.Since(began))
+	w.leases.judge(asked, a.prolonged, a.ours, w.patience()-time.Since(began))
 	return nil
+}
+
+func collectSet(rows pgx.Rows) (map[uuid.UUID]bool, error) {
+	set := map[uuid.UUID]bool{}
+	var id uuid.UUID
+	_, err := pgx.ForEachRow(rows, []any{&id}, func() error { set[id] = true; return nil })
+	return set, err
 }

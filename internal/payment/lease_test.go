@@ -182,7 +182,7 @@ func TestAPaymentThatKillsItsWorkersFails(t *testing.T) {
 			<-ctx.Done()
 			return payment.Decision{}, ctx.Err()
 		})
-		work.Workers = 1
+		work.Workers, work.Lease = 1, time.Second // so that it does not insist for long
 		db := &downDB{Beginner: l.db}
 		crew := l.startOn(t, db, payment.NewBell(), retry.Policy{Attempts: 1}, work)
 		<-died
@@ -286,6 +286,9 @@ func TestAStopGivesLeasesBackAndBurnsNoAttempt(t *testing.T) {
 	<-asked
 	<-asked
 	c.end()
+	if n := c.told(""); n != 0 {
+		t.Errorf("%d attempts were told of as if they had made a payment", n)
+	}
 	if n := l.count(t, `SELECT count(*) FROM payments WHERE status = 'queued' AND attempts = 0 AND leased_by IS NULL`); n != 2 {
 		t.Errorf("%d payments are back in the queue as they were, want 2", n)
 	}
@@ -322,7 +325,72 @@ func TestALostAnswerAroundALeaseMakesNothingTwice(t *testing.T) {
 	}
 }
 
-// An attempt that finds an account locked, or the database away, is given back.
+// The database goes away while the hook is asked, for less than the lease: what
+// was allowed, and not made, is given back when it returns.
+func TestAnOutageBurnsNoAttempt(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	db := &downDB{Beginner: l.db}
+	work := asking("w", func(context.Context, payment.Payment) (payment.Decision, error) {
+		db.set(true)
+		time.AfterFunc(300*time.Millisecond, func() { db.set(false) })
+		return allow, nil
+	})
+	work.Workers = 1
+	once := patient
+	once.Attempts = 1
+	c := l.pay("1.00")
+	c.MaxAttempts = 1
+	id := l.enqueue(t, c).ID
+	l.startOn(t, db, l.bell, once, work)
+	eventually(t, "it to be given back", func() bool { return l.get(t, id).LastCode == payment.CodeUnavailable })
+	if p := l.get(t, id); p.Attempts > 1 || len(p.Failures) > 0 {
+		t.Errorf("payment = %+v, want no attempt counted", p)
+	}
+}
+
+// A payment that waits for its account, with its row locked, keeps no heartbeat
+// from the others.
+func TestHeartbeatsDoNotWaitForWhatIsBeingMade(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	locked, other := l.open(t), l.open(t)
+	l.fund(t, other, "2.00")
+	work := asking("w", func(ctx context.Context, p payment.Payment) (payment.Decision, error) {
+		if p.CreditAccountID == locked {
+			return allow, nil
+		}
+		select {
+		case <-time.After(6 * time.Second):
+		case <-ctx.Done():
+		}
+		return allow, ctx.Err()
+	})
+	work.Lease = 4 * time.Second
+	toLocked := l.pay("1.00")
+	toLocked.CreditAccountID = locked
+	stuck := l.enqueue(t, toLocked).ID
+	_, err := retry.Tx(t.Context(), l.db, pgx.TxOptions{}, patient, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
+		if _, err := tx.Exec(ctx, `SELECT FROM accounts WHERE id = $1 FOR UPDATE`, locked); err != nil {
+			return struct{}{}, err
+		}
+		c := l.start(t, work)
+		elsewhere := l.pay("2.00") // since the first one may hold its debit account
+		elsewhere.DebitAccountID = other
+		p := l.wantStatus(t, l.enqueue(t, elsewhere).ID, payment.Done)
+		if p.Attempts != 1 || c.losses.Load() != 0 {
+			t.Errorf("%d attempts, %d leases lost, want 1 and none", p.Attempts, c.losses.Load())
+		}
+		return struct{}{}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.wantStatus(t, stuck, payment.Done)
+	l.wantSound(t)
+}
+
+// An attempt that finds an account locked is given back.
 func TestAnAllowedPaymentThatMeetsALockIsGivenBack(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)

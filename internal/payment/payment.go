@@ -55,7 +55,7 @@ type Payment struct {
 	Description     string
 	Metadata        map[string]string
 	Priority        int       // 0 to 9, which is the most urgent
-	RunAt           time.Time // not before; moved on by a failed attempt
+	RunAt           time.Time // not before; moved on by an attempt that did not make it
 
 	// Attempts counts those that ended in a failure or in the transfer. One
 	// that lost a conflict, or found the database or the hook not available,

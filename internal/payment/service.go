@@ -64,7 +64,9 @@ func (s *Service) Enqueue(ctx context.Context, c Command) (p Payment, replayed b
 	if err != nil {
 		return Payment{}, false, err
 	}
-	s.queued()
+	if result.payment.Status == Queued && !result.replayed {
+		s.queued()
+	}
 	return result.payment, result.replayed, nil
 }
 
@@ -214,6 +216,8 @@ func (s *Service) change(ctx context.Context, id uuid.UUID, judge func(context.C
 	if err != nil {
 		return Payment{}, err
 	}
-	s.queued()
+	if result.payment.Status == Queued {
+		s.queued()
+	}
 	return result.payment, result.refusal
 }

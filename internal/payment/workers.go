@@ -18,9 +18,13 @@ import (
 type Work struct {
 	Name    string        // of the process; no two may have the same at any time
 	Workers int           // payments, or groups of them, at work at once
-	Timeout time.Duration // for one transaction with its repetitions
-	Poll    time.Duration // between looks into an empty queue, and at the clock
+	Timeout time.Duration // for one transaction with its repetitions, or a group and what follows its failure
+	Poll    time.Duration // between looks into an empty queue
 	Pause   Pause         // between the attempts of one payment
+
+	// Housekeeping is the time between its rounds: how late a payment may come into
+	// the queue, or a lease that has ended be noticed.
+	Housekeeping time.Duration
 
 	// Without Decide: a group of payments is made in one transaction, which waits
 	// for a lock no longer than LockWait.
@@ -40,14 +44,13 @@ type Hooks struct {
 	OnClaim     func(took time.Duration) // a look into the queue
 	OnAttempt   func(code string)        // an attempt that ended; "" with the transfer
 	OnLeaseLost func()
-	OnQueue     func(State)
+	OnOldest    func(time.Duration) // for how long the oldest payment that is due has waited
+	OnState     func(State)
 	OnError     func(error)
 }
 
-// State is what the queue looks like now.
+// State is how many payments wait, and what makes the queue slow.
 type State struct {
-	Oldest time.Duration // for how long the oldest payment that is due has waited
-
 	// How many there are, counted up to CountLimit.
 	Scheduled, AwaitingApproval, Queued, Processing int64
 
@@ -55,6 +58,11 @@ type State struct {
 	// holds vacuum back, as far as our role may see.
 	OldestSnapshot time.Duration
 }
+
+// DefaultLockWait is a [Work.LockWait] that is longer than some commits, for
+// which workers that pay from one account take turns, and short enough for those
+// whose other accounts a waiting group holds.
+const DefaultLockWait = 500 * time.Millisecond
 
 // CountLimit is how far payments are counted.
 const CountLimit = 10_000
@@ -67,7 +75,6 @@ type Workers struct {
 	policy retry.Policy
 	bell   *Bell
 	floors floors
-	rounds int          // of housekeeping
 	claims atomic.Int64 // since the floors were last raised
 	leases leases
 }
@@ -89,11 +96,12 @@ func (w *Workers) Run(ctx context.Context) {
 	if w.Decide != nil {
 		keeping.Go(func() { every(beating, w.Lease/8, func() { w.report(w.beat(beating)) }) })
 	}
-	working.Go(func() { every(ctx, w.Poll, func() { w.report(w.keepHouse(tell)) }) })
-	working.Go(func() { every(ctx, w.Poll/4, func() { w.report(w.raiseFloors(tell)) }) })
-	for i := range w.Workers {
-		holder := fmt.Sprintf("%s/%d", w.Name, i+1)
-		working.Go(func() { w.work(ctx, tell, holder) })
+	house := &house{Workers: w}
+	working.Go(func() { every(ctx, w.Housekeeping, func() { w.report(house.keep(tell)) }) })
+	working.Go(func() { every(ctx, w.Housekeeping/4, func() { w.report(w.raiseFloors(tell)) }) })
+	for i := range w.Work.Workers {
+		worker := &worker{Workers: w, holder: fmt.Sprintf("%s/%d", w.Name, i+1), avoid: map[uuid.UUID]time.Time{}}
+		working.Go(func() { worker.work(ctx, tell) })
 	}
 	working.Wait()
 	stopBeating()
@@ -121,10 +129,16 @@ func (w *Workers) report(err error) {
 	}
 }
 
-// work is one worker.
-func (w *Workers) work(ctx, tell context.Context, holder string) {
+// A worker makes payments, one group or one lease after the other.
+type worker struct {
+	*Workers
+	holder string                  // of its lease
+	avoid  map[uuid.UUID]time.Time // accounts that are locked, and until when to leave them alone
+}
+
+func (w *worker) work(ctx, tell context.Context) {
 	for ctx.Err() == nil {
-		n, err := w.once(ctx, tell, holder)
+		n, err := w.once(ctx, tell)
 		switch {
 		case err != nil:
 			w.report(err)
@@ -142,7 +156,7 @@ func (w *Workers) work(ctx, tell context.Context, holder string) {
 }
 
 // full is how much a worker takes at once.
-func (w *Workers) full() int {
+func (w *worker) full() int {
 	if w.Decide != nil {
 		return 1
 	}
@@ -150,19 +164,22 @@ func (w *Workers) full() int {
 }
 
 // once does one piece of work, and returns 0 where there was none.
-func (w *Workers) once(ctx, tell context.Context, holder string) (n int, err error) {
+func (w *worker) once(ctx, tell context.Context) (n int, err error) {
 	if w.Decide != nil {
-		return w.makeLeased(tell, ctx, holder)
+		return w.makeLeased(tell, ctx)
 	}
 	tell, cancel := context.WithTimeout(tell, w.Timeout)
 	defer cancel()
 	return w.makeGroup(tell)
 }
 
-// tell tells what became of payments.
+// tell tells how attempts ended. One that was given back as if it had not begun
+// is none.
 func (w *Workers) tell(outcomes []outcome) {
 	for _, o := range outcomes {
-		w.OnAttempt(o.code)
+		if o.status != Queued {
+			w.OnAttempt(o.code)
+		}
 	}
 }
 
@@ -186,127 +203,4 @@ func (w *Workers) raiseFloors(ctx context.Context) error {
 		return w.floors.raise(ctx, tx, false)
 	})
 	return err
-}
-
-// lookFromStart is how often the whole queue is looked at: every so many rounds.
-const lookFromStart = 10
-
-// keepHouse does what is nobody's payment: it puts what is due into the queue,
-// takes back what dead workers had, and looks at the queue.
-func (w *Workers) keepHouse(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
-	defer cancel()
-	moved, err := w.promote(ctx)
-	if err == nil {
-		err = w.reap(ctx)
-	}
-	if moved {
-		w.bell.wake()
-	}
-	if err != nil {
-		return err
-	}
-	fromStart := w.rounds%lookFromStart == 0
-	w.rounds++
-	_, err = retry.Tx(ctx, w.db, readOnly, w.policy, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
-		oldest, err := w.floors.raise(ctx, tx, fromStart)
-		if err != nil {
-			return struct{}{}, err
-		}
-		state, err := selectState(ctx, tx)
-		state.Oldest = oldest
-		if err == nil {
-			w.OnQueue(state)
-		}
-		return struct{}{}, err
-	})
-	return err
-}
-
-// The bound is now() and not clock_timestamp(), which no index could end a scan at.
-const promoteDueSQL = `
-	WITH due AS MATERIALIZED (
-	  SELECT id
-	    FROM payments
-	   WHERE status = 'scheduled'
-	     AND run_at <= now()
-	   ORDER BY run_at
-	   LIMIT $1
-	     FOR UPDATE SKIP LOCKED
-	)
-	UPDATE payments p
-	   SET status = 'queued',
-	       queued_at = clock_timestamp()
-	  FROM due
-	 WHERE p.id = due.id`
-
-// promote puts into the queue what is scheduled and due by now, as far as it
-// comes in one round.
-func (w *Workers) promote(ctx context.Context) (moved bool, err error) {
-	for range bites {
-		n, err := retry.Tx(ctx, w.db, readWrite, w.policy, func(ctx context.Context, tx pgx.Tx) (int64, error) {
-			tag, err := tx.Exec(ctx, promoteDueSQL, bite)
-			if err != nil {
-				return 0, fmt.Errorf("queue what is due: %w", err)
-			}
-			return tag.RowsAffected(), nil
-		})
-		moved = moved || n > 0
-		if err != nil || n < bite {
-			return moved, err
-		}
-		w.bell.wake()
-	}
-	return moved, nil
-}
-
-// bite is how many rows one transaction of housekeeping changes, and bites how
-// many such there are in a round.
-const (
-	bite  = 1000
-	bites = 20
-)
-
-const lockExpiredSQL = selectPaymentColumnsSQL + `
-	 WHERE status = 'processing'
-	   AND leased_until < now()
-	 ORDER BY leased_until
-	 LIMIT $1
-	   FOR UPDATE SKIP LOCKED`
-
-// reap ends the attempts of workers whose leases have ended.
-func (w *Workers) reap(ctx context.Context) error {
-	outcomes, err := retry.Tx(ctx, w.db, readWrite, w.policy, func(ctx context.Context, tx pgx.Tx) (outcomes []outcome, err error) {
-		rows, _ := tx.Query(ctx, lockExpiredSQL, bite)
-		expired, err := pgx.CollectRows(rows, scanPayment)
-		if err != nil {
-			return nil, fmt.Errorf("look for ended leases: %w", err)
-		}
-		for _, p := range expired {
-			outcomes = append(outcomes, p.failed(CodeLeaseExpired, "the worker did not prolong its lease", w.Pause))
-		}
-		return outcomes, updateOutcomes(ctx, tx, outcomes)
-	})
-	w.tell(outcomes)
-	return err
-}
-
-// Counting all of a long queue would take long.
-const selectStateSQL = `
-	SELECT (SELECT count(*) FROM (SELECT FROM payments WHERE status = 'scheduled' LIMIT $1) AS counted),
-	       (SELECT count(*) FROM (SELECT FROM payments WHERE status = 'awaiting_approval' LIMIT $1) AS counted),
-	       (SELECT count(*) FROM (SELECT FROM payments WHERE status = 'queued' LIMIT $1) AS counted),
-	       (SELECT count(*) FROM (SELECT FROM payments WHERE status = 'processing' LIMIT $1) AS counted),
-	       (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8
-	          FROM pg_stat_activity
-	         WHERE backend_xmin IS NOT NULL)`
-
-func selectState(ctx context.Context, tx pgx.Tx) (s State, err error) {
-	var seconds float64
-	err = tx.QueryRow(ctx, selectStateSQL, CountLimit).Scan(&s.Scheduled, &s.AwaitingApproval, &s.Queued, &s.Processing, &seconds)
-	if err != nil {
-		return State{}, fmt.Errorf("count payments: %w", err)
-	}
-	s.OldestSnapshot = time.Duration(seconds * float64(time.Second))
-	return s, nil
 }

@@ -95,6 +95,7 @@ func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}, // or a connection that a balancer has dropped is asked again and again
 		MaxIdleConns:           100,
 		MaxIdleConnsPerHost:    100,
 		IdleConnTimeout:        30 * time.Second, // sooner than most servers close them
@@ -102,6 +103,9 @@ func newTransport() *http.Transport {
 		DisableCompression:     true,
 	}
 }
+
+// pingAfter is after how long a silent connection must prove that it is alive.
+const pingAfter = 5 * time.Second
 
 // Ask asks whether p may be made: it is a [payment.Decide]. Any error means that
 // there is no answer. It says what came instead, never a secret or the URL; it

@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"cmp"
-	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,8 +10,8 @@ import (
 )
 
 // WatchPayments returns hooks that count what the workers of queued payments do,
-// and log to logger what goes wrong.
-func (m *Metrics) WatchPayments(logger *slog.Logger) payment.Hooks {
+// and tell onError what goes wrong.
+func (m *Metrics) WatchPayments(onError func(error)) payment.Hooks {
 	depth := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "ledger_payments",
 		Help: "Payments that are not finished, by status; counted up to a limit.",
@@ -43,8 +42,8 @@ func (m *Metrics) WatchPayments(logger *slog.Logger) payment.Hooks {
 		OnClaim:     func(took time.Duration) { claims.Observe(took.Seconds()) },
 		OnAttempt:   func(code string) { attempts.WithLabelValues(cmp.Or(code, payment.Done)).Inc() },
 		OnLeaseLost: losses.Inc,
-		OnQueue: func(s payment.State) {
-			oldest.Set(s.Oldest.Seconds())
+		OnOldest:    func(waited time.Duration) { oldest.Set(waited.Seconds()) },
+		OnState: func(s payment.State) {
 			snapshot.Set(s.OldestSnapshot.Seconds())
 			for status, n := range map[string]int64{
 				payment.Scheduled: s.Scheduled, payment.AwaitingApproval: s.AwaitingApproval, payment.Queued: s.Queued, payment.Processing: s.Processing,
@@ -52,6 +51,6 @@ func (m *Metrics) WatchPayments(logger *slog.Logger) payment.Hooks {
 				depth.WithLabelValues(status).Set(float64(n))
 			}
 		},
-		OnError: func(err error) { logger.Warn("payments", "error", err) },
+		OnError: onError,
 	}
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/rowlock/ledger/internal/retry"
 )
 
 // An Order asks for a transfer that has an id already. Its command has no key:
@@ -47,13 +49,13 @@ func Move(ctx context.Context, tx pgx.Tx, orders []Order) ([]Outcome, error) {
 	return outcomes, nil
 }
 
-// LockFree locks the accounts of orders that nobody else holds, without a wait,
-// and returns those that somebody else does. It is for finding out who is in the
-// way, not whether an account exists.
-func LockFree(ctx context.Context, tx pgx.Tx, orders []Order) (busy map[uuid.UUID]bool, err error) {
+// FindBusy returns the accounts of orders that somebody else holds, and waits for
+// none of them. It is for finding out who is in the way, not whether an account
+// exists. The transaction that looks leaves nothing behind, no lock either.
+func FindBusy(ctx context.Context, db retry.Beginner, policy retry.Policy, orders []Order) (map[uuid.UUID]bool, error) {
 	ms := make([]*move, len(orders))
 	for i, o := range orders {
 		ms[i] = &move{Command: o.Command}
 	}
-	return lockFree(ctx, tx, accountIDs(ms), Locking{})
+	return New(db, Pessimistic, Locking{}, policy).findBusy(ctx, ms)
 }

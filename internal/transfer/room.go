@@ -156,30 +156,23 @@ func (s *Service) waitFor(l lock, wait time.Duration) error {
 const waitSlack = time.Second
 
 // findBusy returns the accounts of ms that somebody else holds, and waits for
-// none of them.
-func (s *Service) findBusy(ctx context.Context, ms []*move) (busy map[uuid.UUID]bool, err error) {
-	err = s.peek(ctx, s.policy, func(tx pgx.Tx) error {
-		busy, err = lockFree(ctx, tx, accountIDs(ms), s.locking)
-		return err
+// none of them. One that is not there at all is not busy.
+func (s *Service) findBusy(ctx context.Context, ms []*move) (map[uuid.UUID]bool, error) {
+	busy := map[uuid.UUID]bool{}
+	err := s.peek(ctx, s.policy, func(tx pgx.Tx) error {
+		var id uuid.UUID
+		each := func(f func()) func(pgx.Rows) error {
+			return func(rows pgx.Rows) error {
+				_, err := pgx.ForEachRow(rows, []any{&id}, func() error { f(); return nil })
+				return err
+			}
+		}
+		b, ids := &pgx.Batch{}, uuidArray(accountIDs(ms))
+		b.Queue(selectAccountIDsSQL, ids).Query(each(func() { busy[id] = true }))
+		b.Queue(selectAccountIDsSQL+s.locking.strength()+" SKIP LOCKED", ids).Query(each(func() { delete(busy, id) }))
+		return tx.SendBatch(ctx, b).Close()
 	})
 	return busy, err
-}
-
-// lockFree locks those accounts of ids that nobody else holds, without a wait,
-// and returns the others. One that is not there at all is not busy.
-func lockFree(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, l Locking) (busy map[uuid.UUID]bool, err error) {
-	busy = map[uuid.UUID]bool{}
-	var id uuid.UUID
-	each := func(f func()) func(pgx.Rows) error {
-		return func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&id}, func() error { f(); return nil })
-			return err
-		}
-	}
-	b, array := &pgx.Batch{}, uuidArray(ids)
-	b.Queue(selectAccountIDsSQL, array).Query(each(func() { busy[id] = true }))
-	b.Queue(selectAccountIDsSQL+l.strength()+" SKIP LOCKED", array).Query(each(func() { delete(busy, id) }))
-	return busy, tx.SendBatch(ctx, b).Close()
 }
 
 // peek runs fn in a transaction that leaves nothing behind, no lock either.

@@ -118,7 +118,7 @@ func testWorkersKilled(t *testing.T) {
 	rich, poor := serve(t, database, "--workers", "0").twoAccounts(t)
 	const payments = 3000
 	fillQueue(t, database, rich, poor, payments)
-	for ask[int](t, database, countDoneSQL) < payments {
+	for deadline := time.Now().Add(3 * time.Minute); ask[int](t, database, countDoneSQL) < payments && time.Now().Before(deadline); {
 		worker := command(t, "work", "--database-url", database, "--workers", "4", "--payment-group", "5")
 		if err := worker.Start(); err != nil {
 			t.Fatal(err)
