@@ -163,9 +163,13 @@ func TestMigrationFiles(t *testing.T) {
 var lockTimeout = regexp.MustCompile(`(?m)^SET LOCAL lock_timeout = '[1-3]s';$`)
 
 func faultsOfMigration(text string) (faults []string) {
+	text, concurrent := strings.CutPrefix(text, "-- +goose NO TRANSACTION\n")
 	rest, ok := strings.CutPrefix(text, "-- +goose Up\n\n-- ")
 	if !ok || strings.HasPrefix(rest, "+goose") {
 		faults = append(faults, `want that it begins with "-- +goose Up" and a comment with its reason`)
+	}
+	if concurrent {
+		return append(faults, faultsOfConcurrentMigration(text)...)
 	}
 	limit := lockTimeout.FindStringIndex(text)
 	if limit == nil {
@@ -179,6 +183,28 @@ func faultsOfMigration(text string) (faults []string) {
 	return faults
 }
 
+var buildIndex = regexp.MustCompile(`^CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+) ON `)
+
+// Without a transaction, an interrupted try leaves some of its indexes, and
+// perhaps one that is not valid: every index is removed before it is built.
+func faultsOfConcurrentMigration(text string) (faults []string) {
+	last := ""
+	for statement := range strings.SplitSeq(comments.ReplaceAllString(text, ""), ";") {
+		statement = strings.TrimSpace(statement)
+		if m := buildIndex.FindStringSubmatch(statement); m != nil {
+			if last != "DROP INDEX CONCURRENTLY IF EXISTS "+m[1] {
+				faults = append(faults, "want that what is left of an earlier try is dropped just before: "+m[1])
+			}
+		} else if statement != "" && !strings.HasPrefix(statement, "DROP INDEX CONCURRENTLY IF EXISTS ") {
+			faults = append(faults, "want nothing but indexes without a transaction: "+statement)
+		}
+		last = statement
+	}
+	return faults
+}
+
+var comments = regexp.MustCompile(`(?m)^--.*$`)
+
 func TestFaultsOfMigration(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -191,6 +217,9 @@ func TestFaultsOfMigration(t *testing.T) {
 		{"-- +goose Up\n\n-- Why.\nSET LOCAL lock_timeout = '1h';\n", 1},
 		{"-- +goose Up\n\n-- Why.\nSELECT 1;\nSET LOCAL lock_timeout = '2s';\n", 1},
 		{"SELECT 1;\n", 2},
+		{"-- +goose NO TRANSACTION\n-- +goose Up\n\n-- Why.\nDROP INDEX CONCURRENTLY IF EXISTS a;\nCREATE INDEX CONCURRENTLY a ON b (c);\n", 0},
+		{"-- +goose NO TRANSACTION\n-- +goose Up\n\n-- Why.\nCREATE INDEX CONCURRENTLY a ON b (c);\n", 1},
+		{"-- +goose NO TRANSACTION\n-- +goose Up\n\n-- Why.\nALTER TABLE b ADD COLUMN c int;\n", 1},
 	} {
 		if got := faultsOfMigration(test.text); len(got) != test.faults {
 			t.Errorf("faults of %q = %q, want %d", test.text, got, test.faults)

@@ -108,7 +108,8 @@ const moveBalancesSQL = `
 	   AND c.id = $4
 	ON CONFLICT (id) DO NOTHING
 	RETURNING id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
-	          debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id`
+	          debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id,
+	          hold_id, reverses_transfer_id, batch_id, reference`
 
 // Only where another transfer got between the two updates is the lower
 // account's time behind the transfer's. It is this transaction's row: the

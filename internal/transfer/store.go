@@ -8,12 +8,14 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 )
 
 const insertTransferSQL = `
 	INSERT INTO transfers (id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
-	                       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+	                       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at,
+	                       hold_id, reverses_transfer_id, batch_id, reference)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 	RETURNING tx_id`
 
 // queueInserts queues the insertion of the transfers that were made.
@@ -24,21 +26,24 @@ func queueInserts(b *pgx.Batch, ms []*move) {
 		}
 		t := m.transfer
 		b.Queue(insertTransferSQL, t.ID, t.Kind, t.DebitAccountID, t.CreditAccountID, t.Amount, t.Currency,
-			t.Description, t.Metadata, t.DebitBalanceAfter, t.CreditBalanceAfter, t.DebitVersion, t.CreditVersion, t.CreatedAt).
+			t.Description, t.Metadata, t.DebitBalanceAfter, t.CreditBalanceAfter, t.DebitVersion, t.CreditVersion, t.CreatedAt,
+			zeronull.UUID(t.HoldID), zeronull.UUID(t.ReversesTransferID), zeronull.UUID(t.BatchID), zeronull.Text(t.Reference)).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&m.transfer.TxID) })
 	}
 }
 
 func scanTransfer(row pgx.CollectableRow) (t Transfer, err error) {
 	err = row.Scan(&t.ID, &t.Kind, &t.DebitAccountID, &t.CreditAccountID, &t.Amount, &t.Currency, &t.Description, &t.Metadata,
-		&t.DebitBalanceAfter, &t.CreditBalanceAfter, &t.DebitVersion, &t.CreditVersion, &t.CreatedAt, &t.TxID)
+		&t.DebitBalanceAfter, &t.CreditBalanceAfter, &t.DebitVersion, &t.CreditVersion, &t.CreatedAt, &t.TxID,
+		(*zeronull.UUID)(&t.HoldID), (*zeronull.UUID)(&t.ReversesTransferID), (*zeronull.UUID)(&t.BatchID), (*zeronull.Text)(&t.Reference))
 	t.CreatedAt = t.CreatedAt.UTC()
 	return t, err
 }
 
 const selectTransferSQL = `
 	SELECT id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
-	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id
+	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id,
+	       hold_id, reverses_transfer_id, batch_id, reference
 	  FROM transfers
 	 WHERE id = $1`
 
@@ -56,7 +61,8 @@ func selectTransfer(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Transfer, err
 
 const selectTransfersByIDSQL = `
 	SELECT id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
-	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id
+	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id,
+	       hold_id, reverses_transfer_id, batch_id, reference
 	  FROM transfers
 	 WHERE id = ANY($1)`
 
@@ -78,7 +84,8 @@ func selectTransfersByID(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (map[u
 // would never see it.
 const selectTransfersSQL = `
 	SELECT id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
-	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id
+	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id,
+	       hold_id, reverses_transfer_id, batch_id, reference
 	  FROM transfers
 	 WHERE (tx_id, id) > ($1, $2)
 	   AND tx_id < pg_snapshot_xmin(pg_current_snapshot())
@@ -87,7 +94,8 @@ const selectTransfersSQL = `
 
 const selectTransfersDescendingSQL = `
 	SELECT id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
-	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id
+	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id,
+	       hold_id, reverses_transfer_id, batch_id, reference
 	  FROM transfers
 	 WHERE (tx_id, id) < ($1, $2)
 	 ORDER BY tx_id DESC, id DESC
@@ -95,7 +103,8 @@ const selectTransfersDescendingSQL = `
 
 const selectAccountTransfersSQL = `
 	SELECT t.id, t.kind, t.debit_account_id, t.credit_account_id, t.amount, t.currency, t.description, t.metadata,
-	       t.debit_balance_after, t.credit_balance_after, t.debit_version, t.credit_version, t.created_at, t.tx_id
+	       t.debit_balance_after, t.credit_balance_after, t.debit_version, t.credit_version, t.created_at, t.tx_id,
+	       t.hold_id, t.reverses_transfer_id, t.batch_id, t.reference
 	  FROM (SELECT transfer_id, version
 	          FROM entries
 	         WHERE account_id = $1
@@ -107,7 +116,8 @@ const selectAccountTransfersSQL = `
 
 const selectAccountTransfersDescendingSQL = `
 	SELECT t.id, t.kind, t.debit_account_id, t.credit_account_id, t.amount, t.currency, t.description, t.metadata,
-	       t.debit_balance_after, t.credit_balance_after, t.debit_version, t.credit_version, t.created_at, t.tx_id
+	       t.debit_balance_after, t.credit_balance_after, t.debit_version, t.credit_version, t.created_at, t.tx_id,
+	       t.hold_id, t.reverses_transfer_id, t.batch_id, t.reference
 	  FROM (SELECT transfer_id, version
 	          FROM entries
 	         WHERE account_id = $1

@@ -37,6 +37,12 @@ type Transfer struct {
 	Description     string
 	Metadata        map[string]string
 
+	// What the transfer belongs to; uuid.Nil or "": nothing.
+	HoldID             uuid.UUID // it captures that hold
+	ReversesTransferID uuid.UUID // it takes back that transfer, or a part of it
+	BatchID            uuid.UUID // it was made together with the others of that batch
+	Reference          string    // the caller's own name for it
+
 	// The accounts after the transfer. A version is the transfer's place in
 	// that account's statement.
 	DebitBalanceAfter, CreditBalanceAfter decimal.Decimal

@@ -122,7 +122,7 @@ func TestDamageIsFound(t *testing.T) {
 			map[verify.Kind]int64{verify.VersionGap: 2}, "0"},
 		{"a balance after is wrong", "UPDATE transfers SET debit_balance_after = 69 WHERE kind = 'transfer'",
 			map[verify.Kind]int64{verify.RunningBalance: 2}, "-1"},
-		{"an overdraft", `ALTER TABLE accounts DROP CONSTRAINT accounts_balance_covered;
+		{"an overdraft", `ALTER TABLE accounts DROP CONSTRAINT accounts_available_covered;
 			UPDATE accounts SET min_balance = 0, balance = -3 WHERE id = ` + bobID,
 			map[verify.Kind]int64{verify.CurrencySum: 1, verify.Balance: 1, verify.Overdrawn: 1}, "-33"},
 		{"time falls", "UPDATE transfers SET created_at = created_at - interval '1 hour' WHERE kind = 'debit'",
