@@ -67,6 +67,14 @@ func (c *Check) Join(err error) error {
 	return nil
 }
 
+// Within notes the faults of a part of the input, whose fields are named below
+// field: "transfers/3" and "amount" make "transfers/3/amount".
+func (c *Check) Within(field string, part Check) {
+	for _, f := range part.faults {
+		c.Add(field+"/"+f.Field, "%s", f.Detail)
+	}
+}
+
 // Err returns an [*Error] with the faults noted so far, or nil.
 func (c *Check) Err() error {
 	if len(c.faults) == 0 {

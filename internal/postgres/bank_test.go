@@ -63,7 +63,7 @@ func (b bank) move(ctx context.Context, s *transfer.Service) error {
 	c := transfer.Command{
 		Kind: transfer.Between, DebitAccountID: b[from], CreditAccountID: b[to],
 		Amount: decimal.New(1+rand.Int64N(500), -2), Currency: "USD",
-		Key: &idempotency.Key{Principal: "test", Value: uuid.NewString()},
+		Call: transfer.Call{Key: &idempotency.Key{Principal: "test", Value: uuid.NewString()}},
 	}
 	for {
 		_, _, err := s.Create(ctx, c)

@@ -13,18 +13,25 @@ import (
 // Atomic changes each balance in one conditional statement and reads nothing
 // before it. It learns why a condition did not hold by a look afterwards.
 //
-// It is a technique for one transfer: the members of a slice run one after the
-// other, each in the order of its own two ids, which is no order among them.
+// It is a technique for one transfer that depends on nothing but its accounts.
+// The members of a slice run one after the other, each in the order of its own
+// two ids, which is no order among them. All else (holds, reversals, batches,
+// references) takes its locks first, as the pessimistic mode does.
 var Atomic = &Mode{
 	Name:      "atomic",
 	Doc:       "UPDATE ... SET balance = balance - $n WHERE balance - $n >= min_balance: two updates, no prior read.",
 	TxOptions: pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
-	move: func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, _ Locking, ms []*move) (*pgx.Batch, error) {
+	move: func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, l Locking, ms []*move) (*pgx.Batch, error) {
 		for _, m := range ms {
-			if err := moveAtomic(ctx, tx, b, m); err != nil {
+			if t, ok := m.steps[0].(*making); !ok || m.batch != nil || !t.plain() {
+				return Pessimistic.move(ctx, tx, b, l, ms)
+			}
+		}
+		for _, m := range ms {
+			var err error
+			if b, err = moveAtomic(ctx, tx, b, l, m); err != nil {
 				return nil, err
 			}
-			b = &pgx.Batch{}
 		}
 		return b, nil
 	},
@@ -32,31 +39,37 @@ var Atomic = &Mode{
 
 // A refusal, and a key that is somebody else's, undo the updates and keep the
 // claim: hence the savepoint after it.
-func moveAtomic(ctx context.Context, tx pgx.Tx, b *pgx.Batch, m *move) error {
+func moveAtomic(ctx context.Context, tx pgx.Tx, b *pgx.Batch, l Locking, m *move) (*pgx.Batch, error) {
+	t := m.steps[0].(*making)
 	b.Queue("SAVEPOINT claimed")
-	made := queueMove(b, m)
+	made := queueMove(b, t)
 	if err := send(ctx, tx, b, "update balances"); err != nil {
-		return err
+		return nil, err
 	}
-	if m.mine() && made.ID == m.id {
-		m.transfer = *made
-		return nil
+	if m.mine() && made.ID == t.id {
+		t.transfer = *made
+		return &pgx.Batch{}, nil
 	}
 	b = &pgx.Batch{}
 	b.Queue("ROLLBACK TO SAVEPOINT claimed")
 	read := queueRead(b, []*move{m}, "")
 	if err := send(ctx, tx, b, "look why no balance matched"); err != nil {
-		return err
+		return nil, err
 	}
 	if !m.mine() {
-		return nil
+		return &pgx.Batch{}, nil
 	}
-	read.judge(m)
-	if m.refusal == nil {
-		// What stood in the way a moment ago is gone.
-		return fmt.Errorf("%w: the update matched no row, and now it would", retry.ErrConflict)
+	if err := read.judge(ctx, tx, []*move{m}); err != nil {
+		return nil, err
 	}
-	return nil
+	switch {
+	case m.refusal != nil:
+		return &pgx.Batch{}, nil
+	case len(read.holds) > 0: // holds that have expired stood in the way
+		return Pessimistic.move(ctx, tx, &pgx.Batch{}, l, []*move{m})
+	}
+	// What stood in the way a moment ago is gone.
+	return nil, fmt.Errorf("%w: the update matched no row, and now it would", retry.ErrConflict)
 }
 
 // Each update holds its row when it decides. The higher id waits for the lower
@@ -77,7 +90,9 @@ const moveBalancesSQL = `
 	   WHERE id = least($3::uuid, $4)
 	     AND currency = $6
 	     AND status = 'open'
-	     AND ($9::numeric > 0 OR min_balance IS NULL OR balance + $9 >= min_balance)
+	     AND CASE WHEN $9::numeric > 0
+	              THEN NOT credits_blocked AND (max_balance IS NULL OR balance + $9 <= max_balance)
+	              ELSE NOT debits_blocked AND (min_balance IS NULL OR balance - held + $9 >= min_balance) END
 	     AND balance + $9 > -1e28
 	     AND balance + $9 < 1e28
 	  RETURNING id, balance, version, last_entry_at
@@ -90,7 +105,9 @@ const moveBalancesSQL = `
 	     AND EXISTS (SELECT FROM low)
 	     AND currency = $6
 	     AND status = 'open'
-	     AND ($9::numeric < 0 OR min_balance IS NULL OR balance - $9 >= min_balance)
+	     AND CASE WHEN $9::numeric < 0
+	              THEN NOT credits_blocked AND (max_balance IS NULL OR balance - $9 <= max_balance)
+	              ELSE NOT debits_blocked AND (min_balance IS NULL OR balance - held - $9 >= min_balance) END
 	     AND balance - $9 > -1e28
 	     AND balance - $9 < 1e28
 	  RETURNING id, balance, version, last_entry_at
@@ -124,21 +141,21 @@ const updateLastEntrySQL = `
 
 // queueMove queues both updates and the insertion of the transfer. The result
 // is there when the batch has run, if both updates matched.
-func queueMove(b *pgx.Batch, m *move) *Transfer {
+func queueMove(b *pgx.Batch, t *making) *Transfer {
 	made := &Transfer{}
-	change := m.Amount // of the lower id's balance
-	if compareIDs(m.DebitAccountID, m.CreditAccountID) < 0 {
+	change := t.Amount // of the lower id's balance
+	if compareIDs(t.DebitAccountID, t.CreditAccountID) < 0 {
 		change = change.Neg()
 	}
-	b.Queue(moveBalancesSQL, m.id, m.Kind, m.DebitAccountID, m.CreditAccountID, m.Amount, m.Currency,
-		m.Description, m.Metadata, change).Query(func(rows pgx.Rows) error {
-		t, err := pgx.CollectExactlyOneRow(rows, scanTransfer)
+	b.Queue(moveBalancesSQL, t.id, t.Kind, t.DebitAccountID, t.CreditAccountID, t.Amount, t.Currency,
+		t.Description, t.Metadata, change).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectExactlyOneRow(rows, scanTransfer)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil // then an update has not matched
 		}
-		*made = t
+		*made = found
 		return err
 	})
-	b.Queue(updateLastEntrySQL, m.id)
+	b.Queue(updateLastEntrySQL, t.id)
 	return made
 }

@@ -63,10 +63,16 @@ func newFake(t *testing.T, g Grouping) *fakeDB {
 	return f
 }
 
+// moveOf is a move of one transfer.
+func moveOf(c Command) *move {
+	id := uuid.Must(uuid.NewV7())
+	return newMove(c.Call, id, []step{&making{Command: c, id: id}}, c.route(), c.fields()...)
+}
+
 func (f *fakeDB) runGroup(ctx context.Context, ms []*move) error {
 	var names []string
 	for _, m := range ms {
-		names = append(names, m.Description)
+		names = append(names, m.steps[0].(*making).Description)
 	}
 	err := f.work(ctx, ms, strings.Join(names, " "))
 	f.mu.Lock()
@@ -201,7 +207,7 @@ func command(debit, credit int) Command {
 func (f *fakeDB) send(ctx context.Context, name string, c Command) {
 	c.Description = name
 	f.callers.Go(func() {
-		err := f.move(ctx, newMove(c))
+		err := f.move(ctx, moveOf(c))
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if _, twice := f.answers[name]; twice {

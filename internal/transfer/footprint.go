@@ -23,7 +23,9 @@ func (f footprint) add(w *member) {
 }
 
 func (f footprint) addAccounts(w *member) {
-	f.accounts[w.DebitAccountID], f.accounts[w.CreditAccountID] = true, true
+	for _, id := range w.accounts {
+		f.accounts[id] = true
+	}
 }
 
 func (f footprint) addKey(w *member) {
@@ -33,8 +35,9 @@ func (f footprint) addKey(w *member) {
 }
 
 func (f footprint) remove(w *member) {
-	delete(f.accounts, w.DebitAccountID)
-	delete(f.accounts, w.CreditAccountID)
+	for _, id := range w.accounts {
+		delete(f.accounts, id)
+	}
 	if w.Key != nil {
 		delete(f.keys, *w.Key)
 	}
@@ -46,7 +49,15 @@ func (f footprint) meets(w *member) bool {
 }
 
 func (f footprint) meetsAccount(w *member) bool {
-	return len(f.accounts) > 0 && (f.accounts[w.DebitAccountID] || f.accounts[w.CreditAccountID])
+	if len(f.accounts) == 0 {
+		return false
+	}
+	for _, id := range w.accounts {
+		if f.accounts[id] {
+			return true
+		}
+	}
+	return false
 }
 
 func (f footprint) meetsKey(w *member) bool {

@@ -17,7 +17,7 @@ import (
 // Grouping is how transfers that wait at the same time share a transaction.
 // Every number is at least 1.
 type Grouping struct {
-	Size     int           // transfers in one transaction at most
+	Size     int           // transfers in one transaction at most, unless one batch has more
 	Lanes    int           // transactions at work at once
 	Queue    int           // transfers that wait at most; more are refused early
 	LockWait time.Duration // how long a group waits for one lock
@@ -223,8 +223,9 @@ func (g *groups) end(members []*member) []*member {
 func (g *groups) begin() []*member {
 	var taken, later []*member
 	ahead := newFootprint() // of those who wait on
+	steps := 0              // of those taken
 	for i, w := range g.queue {
-		if len(taken) == g.Size {
+		if steps > 0 && steps+len(w.steps) > g.Size { // a batch may be more, alone
 			later = append(later, g.queue[i:]...)
 			break
 		}
@@ -241,6 +242,7 @@ func (g *groups) begin() []*member {
 		default:
 			g.atWork.addKey(w)
 			taken = append(taken, w)
+			steps += len(w.steps)
 		}
 	}
 	g.queue = later
@@ -251,7 +253,7 @@ func (g *groups) begin() []*member {
 	if len(taken) == 0 {
 		g.lanes--
 	}
-	if len(taken) == g.Size { // perhaps more can begin
+	if steps >= g.Size { // perhaps more can begin
 		g.startLane()
 	}
 	return taken
@@ -407,7 +409,7 @@ func claimsTimedOut(members []*member) bool {
 }
 
 func firstBusy(w *member, busy map[uuid.UUID]bool) (uuid.UUID, bool) {
-	for _, id := range accountIDs([]*move{w.move}) {
+	for _, id := range w.accounts {
 		if busy[id] {
 			return id, true
 		}

@@ -200,7 +200,7 @@ func TestAPanicOfALoneCallerLeavesItsLaneToOthers(t *testing.T) {
 					t.Error("no panic, want the caller's")
 				}
 			}()
-			f.move(t.Context(), newMove(command(1, 2)))
+			f.move(t.Context(), moveOf(command(1, 2)))
 		}()
 		f.sendAll("a")
 		f.wantMoved("a")

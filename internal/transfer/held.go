@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 	"github.com/shopspring/decimal"
 )
 
@@ -25,46 +26,55 @@ import (
 const updateHeldBalancesSQL = `
 	UPDATE accounts a
 	   SET balance = h.balance,
+	       held = h.held,
 	       version = a.version + h.entries,
-	       last_entry_at = $5
-	  FROM unnest($1::uuid[], $2::numeric[], $3::bigint[], $4::bigint[]) AS h (id, balance, version, entries)
+	       last_entry_at = CASE WHEN h.entries > 0 THEN $6 ELSE a.last_entry_at END
+	  FROM unnest($1::uuid[], $2::numeric[], $3::numeric[], $4::bigint[], $5::bigint[]) AS h (id, balance, held, version, entries)
 	 WHERE a.id = h.id
 	   AND a.version = h.version`
 
 const insertHeldTransfersSQL = `
 	INSERT INTO transfers (id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
-	                       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at)
+	                       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at,
+	                       hold_id, reverses_transfer_id, batch_id, reference)
 	SELECT id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata::jsonb,
-	       debit_balance_after, credit_balance_after, debit_version, credit_version, $13
+	       debit_balance_after, credit_balance_after, debit_version, credit_version, $13,
+	       hold_id, reverses_transfer_id, batch_id, reference
 	  FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $5::numeric[], $6::text[], $7::text[], $8::text[],
-	              $9::numeric[], $10::numeric[], $11::bigint[], $12::bigint[])
+	              $9::numeric[], $10::numeric[], $11::bigint[], $12::bigint[], $14::uuid[], $15::uuid[], $16::uuid[], $17::text[])
 	    AS t (id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
-	          debit_balance_after, credit_balance_after, debit_version, credit_version)
+	          debit_balance_after, credit_balance_after, debit_version, credit_version,
+	          hold_id, reverses_transfer_id, batch_id, reference)
 	RETURNING tx_id`
 
 // queueHeld queues the writing of what was judged, whose accounts are all held.
-func (bs *balances) queueHeld(b *pgx.Batch, ms []*move) error {
-	ms = slices.DeleteFunc(slices.Clone(ms), func(m *move) bool { return m.refusal != nil })
-	if len(ms) == 0 {
+func (b *books) queueHeld(batch *pgx.Batch) error {
+	b.queueChangedHolds(batch)
+	b.queueHeldBalances(batch)
+	b.queueOpenedHolds(batch)
+	if len(b.transfers) == 0 {
 		return nil
 	}
-	bs.queueHeldBalances(b)
-	return queueHeldTransfers(b, ms, bs.at)
+	return queueHeldTransfers(batch, b.transfers, b.at)
 }
 
-func (bs *balances) queueHeldBalances(b *pgx.Batch) {
-	changed := slices.DeleteFunc(slices.Collect(maps.Values(bs.byID)), func(a *balance) bool { return a.entries == 0 })
+func (b *books) queueHeldBalances(batch *pgx.Batch) {
+	changed := slices.DeleteFunc(slices.Collect(maps.Values(b.accounts)), func(a *balance) bool { return !a.changed() })
+	if len(changed) == 0 {
+		return
+	}
 	var (
 		ids      = make(pgtype.FlatArray[pgtype.UUID], len(changed))
 		amounts  = make(pgtype.FlatArray[pgtype.Numeric], len(changed))
+		helds    = make(pgtype.FlatArray[pgtype.Numeric], len(changed))
 		versions = make(pgtype.FlatArray[int64], len(changed))
 		entries  = make(pgtype.FlatArray[int64], len(changed))
 	)
 	for i, a := range changed {
-		ids[i], amounts[i] = pgUUID(a.id), pgNumeric(a.amount)
+		ids[i], amounts[i], helds[i] = pgUUID(a.id), pgNumeric(a.amount), pgNumeric(a.held)
 		versions[i], entries[i] = a.version-a.entries, a.entries
 	}
-	b.Queue(updateHeldBalancesSQL, ids, amounts, versions, entries, bs.at).Exec(func(tag pgconn.CommandTag) error {
+	batch.Queue(updateHeldBalancesSQL, ids, amounts, helds, versions, entries, b.at).Exec(func(tag pgconn.CommandTag) error {
 		if got, want := tag.RowsAffected(), int64(len(changed)); got != want {
 			return fmt.Errorf("%d of %d accounts were written, though all were held", got, want)
 		}
@@ -72,16 +82,15 @@ func (bs *balances) queueHeldBalances(b *pgx.Batch) {
 	})
 }
 
-func queueHeldTransfers(b *pgx.Batch, ms []*move, at time.Time) error {
-	n := len(ms)
+func queueHeldTransfers(b *pgx.Batch, transfers []*Transfer, at time.Time) error {
+	n := len(transfers)
 	var (
 		ids, debits, credits                      = make(pgtype.FlatArray[pgtype.UUID], n), make(pgtype.FlatArray[pgtype.UUID], n), make(pgtype.FlatArray[pgtype.UUID], n)
 		amounts, debitBalances, creditBalances    = make(pgtype.FlatArray[pgtype.Numeric], n), make(pgtype.FlatArray[pgtype.Numeric], n), make(pgtype.FlatArray[pgtype.Numeric], n)
 		kinds, currencies, descriptions, metadata = make(pgtype.FlatArray[string], n), make(pgtype.FlatArray[string], n), make(pgtype.FlatArray[string], n), make(pgtype.FlatArray[string], n)
 		debitVersions, creditVersions             = make(pgtype.FlatArray[int64], n), make(pgtype.FlatArray[int64], n)
 	)
-	for i, m := range ms {
-		t := &m.transfer
+	for i, t := range transfers {
 		ids[i], debits[i], credits[i] = pgUUID(t.ID), pgUUID(t.DebitAccountID), pgUUID(t.CreditAccountID)
 		amounts[i], debitBalances[i], creditBalances[i] = pgNumeric(t.Amount), pgNumeric(t.DebitBalanceAfter), pgNumeric(t.CreditBalanceAfter)
 		kinds[i], currencies[i], descriptions[i] = t.Kind, t.Currency, t.Description
@@ -96,17 +105,46 @@ func queueHeldTransfers(b *pgx.Batch, ms []*move, at time.Time) error {
 		}
 	}
 	b.Queue(insertHeldTransfersSQL, ids, kinds, debits, credits, amounts, currencies, descriptions, metadata,
-		debitBalances, creditBalances, debitVersions, creditVersions, at).Query(func(rows pgx.Rows) error {
+		debitBalances, creditBalances, debitVersions, creditVersions, at,
+		optionalIDs(transfers, func(t *Transfer) uuid.UUID { return t.HoldID }),
+		optionalIDs(transfers, func(t *Transfer) uuid.UUID { return t.ReversesTransferID }),
+		optionalIDs(transfers, func(t *Transfer) uuid.UUID { return t.BatchID }),
+		optionalReferences(transfers)).Query(func(rows pgx.Rows) error {
 		txIDs, err := pgx.CollectRows(rows, pgx.RowTo[uint64])
 		if err == nil && len(txIDs) != n {
 			err = errors.New("a transfer was not inserted")
 		}
 		for i := range txIDs {
-			ms[i].transfer.TxID = txIDs[i] // one transaction: they are all the same
+			transfers[i].TxID = txIDs[i] // one transaction: they are all the same
 		}
 		return err
 	})
 	return nil
+}
+
+// optionalIDs returns the ids that id says, or NULL where there is none at all:
+// unnest fills up a shorter array with nulls, and most groups have none.
+func optionalIDs(transfers []*Transfer, id func(*Transfer) uuid.UUID) pgtype.FlatArray[pgtype.UUID] {
+	if !slices.ContainsFunc(transfers, func(t *Transfer) bool { return id(t) != uuid.Nil }) {
+		return nil
+	}
+	ids := make(pgtype.FlatArray[pgtype.UUID], len(transfers))
+	for i, t := range transfers {
+		ids[i] = pgtype.UUID{Bytes: id(t), Valid: id(t) != uuid.Nil}
+	}
+	return ids
+}
+
+// optionalReferences is optionalIDs for the references.
+func optionalReferences(transfers []*Transfer) pgtype.FlatArray[zeronull.Text] {
+	if !slices.ContainsFunc(transfers, func(t *Transfer) bool { return t.Reference != "" }) {
+		return nil
+	}
+	references := make(pgtype.FlatArray[zeronull.Text], len(transfers))
+	for i, t := range transfers {
+		references[i] = zeronull.Text(t.Reference)
+	}
+	return references
 }
 
 func pgUUID(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }

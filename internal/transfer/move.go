@@ -33,7 +33,8 @@ type Outcome struct {
 func Move(ctx context.Context, tx pgx.Tx, orders []Order) ([]Outcome, error) {
 	ms := make([]*move, len(orders))
 	for i, o := range orders {
-		ms[i] = &move{Command: o.Command, id: o.ID}
+		o.Command.Metadata = stored(o.Command.Metadata)
+		ms[i] = newMove(Call{}, o.ID, []step{&making{Command: o.Command, id: o.ID}}, "")
 	}
 	b, err := Pessimistic.move(ctx, tx, &pgx.Batch{}, Locking{}, ms)
 	if err != nil {
@@ -44,7 +45,7 @@ func Move(ctx context.Context, tx pgx.Tx, orders []Order) ([]Outcome, error) {
 	}
 	outcomes := make([]Outcome, len(ms))
 	for i, m := range ms {
-		outcomes[i] = Outcome{Transfer: m.transfer, Refusal: m.refusal}
+		outcomes[i] = Outcome{Transfer: m.steps[0].(*making).transfer, Refusal: m.refusal}
 	}
 	return outcomes, nil
 }
@@ -55,7 +56,7 @@ func Move(ctx context.Context, tx pgx.Tx, orders []Order) ([]Outcome, error) {
 func FindBusy(ctx context.Context, db retry.Beginner, policy retry.Policy, orders []Order) (map[uuid.UUID]bool, error) {
 	ms := make([]*move, len(orders))
 	for i, o := range orders {
-		ms[i] = &move{Command: o.Command}
+		ms[i] = newMove(Call{}, o.ID, []step{&making{Command: o.Command}}, "")
 	}
 	return New(db, Pessimistic, Locking{}, policy).findBusy(ctx, ms)
 }

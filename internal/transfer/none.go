@@ -23,44 +23,48 @@ var None = &Mode{
 		if err := send(ctx, tx, b, "read accounts"); err != nil {
 			return nil, err
 		}
-		ms = read.judgeAll(ms)
+		if err := read.judge(ctx, tx, ms); err != nil {
+			return nil, err
+		}
 		b = &pgx.Batch{}
-		read.queueWrite(b, overwriteBalanceSQL, func(a *balance, version int64, err error) error {
-			if retry.SQLState(err) == "23514" { // the account was closed in between, which the table's CHECK sees
+		read.queueChangedHolds(b)
+		read.queueWrite(b, overwriteBalanceSQL, func(a *balance) []any {
+			return []any{a.id, a.amount, a.held, a.entries, read.at}
+		}, func(a *balance, version int64, err error) error {
+			if retry.SQLState(err) == checkViolation { // the account was closed in between, which the table's CHECK sees
 				return fmt.Errorf("%w: %w", retry.ErrConflict, err)
 			}
-			shift(ms, a, version)
+			read.shift(a, version)
 			return err
 		})
 		if err := send(ctx, tx, b, "write balances"); err != nil {
 			return nil, err
 		}
 		b = &pgx.Batch{}
-		queueInserts(b, ms)
+		read.queueInserts(b)
 		return b, nil
 	},
 }
 
-// The version is not compared: $5, what it was when it was read, is only named
-// so that the statement takes the same parameters as the safe one.
+// Nothing is compared.
 const overwriteBalanceSQL = `
 	UPDATE accounts
 	   SET balance = $2,
-	       version = version + $3,
-	       last_entry_at = greatest(last_entry_at, $4)
+	       held = $3,
+	       version = version + $4,
+	       last_entry_at = greatest(last_entry_at, $5)
 	 WHERE id = $1
-	   AND $5::bigint IS NOT NULL
 	RETURNING version`
 
 // shift moves the entries of a to where its version really was raised to: a
 // balance may be lost in this mode, a place in the statement is not.
-func shift(ms []*move, a *balance, version int64) {
-	for _, m := range ms {
+func (b *books) shift(a *balance, version int64) {
+	for _, t := range b.transfers {
 		switch a.id {
-		case m.transfer.DebitAccountID:
-			m.transfer.DebitVersion += version - a.version
-		case m.transfer.CreditAccountID:
-			m.transfer.CreditVersion += version - a.version
+		case t.DebitAccountID:
+			t.DebitVersion += version - a.version
+		case t.CreditAccountID:
+			t.CreditVersion += version - a.version
 		}
 	}
 }

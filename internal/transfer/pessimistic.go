@@ -23,8 +23,11 @@ var Pessimistic = &Mode{
 		if err := send(ctx, tx, b, "lock accounts"); err != nil {
 			return nil, err
 		}
+		if err := read.judge(ctx, tx, ms); err != nil {
+			return nil, err
+		}
 		b = &pgx.Batch{}
-		return b, read.queueHeld(b, read.judgeAll(ms))
+		return b, read.queueHeld(b)
 	},
 }
 

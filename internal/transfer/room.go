@@ -33,7 +33,7 @@ func (g *groups) awaited(w *member) lock {
 			return *w.Key
 		}
 	}
-	for _, id := range accountIDs([]*move{w.move}) {
+	for _, id := range w.accounts {
 		if _, ok := g.room[id]; ok {
 			return id
 		}

@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -28,49 +29,6 @@ func New(db retry.Beginner, mode *Mode, locking Locking, policy retry.Policy) *S
 	return &Service{db: db, mode: mode, locking: locking, policy: policy}
 }
 
-// A move is one command on its way through an attempt, and what the attempt
-// found. The command's id is chosen before the first attempt, so that every
-// attempt is the same transfer.
-type move struct {
-	Command
-	id    uuid.UUID
-	claim *idempotency.Claim // nil without a key
-
-	made     bool
-	transfer Transfer
-	refusal  error // a *Refusal, or idempotency.ErrKeyReused: an answer, not a failure
-	replayed bool
-}
-
-func newMove(c Command) *move {
-	if c.Metadata == nil {
-		c.Metadata = map[string]string{} // as it is read back
-	}
-	m := &move{Command: c, id: uuid.Must(uuid.NewV7())}
-	if c.Key != nil {
-		m.claim = &idempotency.Claim{Key: *c.Key, Fingerprint: c.fingerprint(), ResourceID: m.id}
-	}
-	return m
-}
-
-// reset forgets what an attempt before this one found.
-func (m *move) reset() {
-	m.made, m.transfer, m.refusal, m.replayed = false, Transfer{}, nil, false
-}
-
-// mine reports whether m is this attempt's to make: it has no key, or its key
-// was free.
-func (m *move) mine() bool { return m.claim == nil || m.claim.Won }
-
-// sides returns both accounts, the customer's first, in the order in which
-// they are judged.
-func (m *move) sides() [2]uuid.UUID {
-	if m.Kind == Credit {
-		return [2]uuid.UUID{m.CreditAccountID, m.DebitAccountID}
-	}
-	return [2]uuid.UUID{m.DebitAccountID, m.CreditAccountID}
-}
-
 // Create makes the transfer c asks for and returns it. replayed is true when
 // the same command, under the same key, was answered before: by this transfer,
 // or by this refusal.
@@ -78,7 +36,9 @@ func (m *move) sides() [2]uuid.UUID {
 // The error matches, with errors.Is or errors.As: [*invalid.Error],
 // [ErrSameAccount], [*Refusal] with one of [ErrAccountNotFound],
 // [ErrCurrencyMismatch], [ErrAccountFrozen], [ErrAccountClosed],
-// [ErrInsufficientFunds] and [ErrLimitExceeded]; [idempotency.ErrKeyReused],
+// [ErrDebitsBlocked], [ErrCreditsBlocked], [ErrReferenceUsed],
+// [ErrVersionMismatch], [ErrInsufficientFunds], [ErrMaxBalanceExceeded] and
+// [ErrLimitExceeded]; [idempotency.ErrKeyReused],
 // [*retry.ExhaustedError], [ErrOverloaded], [retry.ErrLockUnavailable],
 // [retry.ErrUnavailable] or [retry.ErrCommitUnknown]. After any of them but the
 // last, nothing has moved.
@@ -86,17 +46,61 @@ func (s *Service) Create(ctx context.Context, c Command) (t Transfer, replayed b
 	if err := c.Validate(); err != nil {
 		return Transfer{}, false, err
 	}
-	m := newMove(c)
-	if s.groups != nil {
-		err = s.groups.move(ctx, m)
-	} else {
-		err = s.run(ctx, s.policy, s.locking, []*move{m})
-	}
-	if err != nil {
+	return s.make(ctx, &making{Command: c}, c.route(), c.fields()...)
+}
+
+// make makes one transfer, which gets its id here.
+func (s *Service) make(ctx context.Context, t *making, route string, fields ...string) (Transfer, bool, error) {
+	t.id = uuid.Must(uuid.NewV7())
+	t.Metadata = stored(t.Metadata)
+	m := newMove(t.Call, t.id, []step{t}, route, fields...)
+	if err := s.do(ctx, m); err != nil {
 		return Transfer{}, false, err
 	}
-	return m.transfer, m.replayed, m.refusal
+	return t.transfer, m.replayed, m.refusal
 }
+
+// stored is metadata as it is read back.
+func stored(metadata map[string]string) map[string]string {
+	if metadata == nil {
+		return map[string]string{}
+	}
+	return metadata
+}
+
+// do moves m, in some group where there are groups.
+func (s *Service) do(ctx context.Context, m *move) error {
+	switch {
+	case m.DryRun:
+		return s.rehearse(ctx, m)
+	case s.groups != nil:
+		return s.groups.move(ctx, m)
+	}
+	return s.run(ctx, s.policy, s.locking, []*move{m})
+}
+
+// rehearse moves m in a transaction that is rolled back. It waits for a lock no
+// longer than a group does: a connection waits with it.
+func (s *Service) rehearse(ctx context.Context, m *move) error {
+	policy := s.policy
+	policy.GenericPlans = true
+	if s.groups != nil {
+		policy.LockTimeout = s.groups.LockWait
+	}
+	_, err := retry.Tx(ctx, s.db, s.mode.TxOptions, policy, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
+		if err := s.attempt(ctx, tx, s.locking, []*move{m}, false); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, errRehearsed
+	})
+	if errors.Is(err, errRehearsed) {
+		return nil
+	}
+	return err
+}
+
+// errRehearsed ends a dry run with a rollback.
+var errRehearsed = errors.New("rehearsed")
 
 // run moves ms in one transaction.
 func (s *Service) run(ctx context.Context, policy retry.Policy, locking Locking, ms []*move) error {
@@ -127,7 +131,7 @@ func (s *Service) attempt(ctx context.Context, tx pgx.Tx, locking Locking, ms []
 		if err := findMade(ctx, tx, b, ms); err != nil {
 			return err
 		}
-		b, ms = &pgx.Batch{}, slices.DeleteFunc(slices.Clone(ms), func(m *move) bool { return m.made })
+		b, ms = &pgx.Batch{}, slices.DeleteFunc(slices.Clone(ms), (*move).made)
 	}
 	b, err = s.mode.move(ctx, tx, b, locking, ms)
 	if err != nil {
@@ -154,31 +158,57 @@ func answer(ctx context.Context, tx pgx.Tx, b *pgx.Batch, ms []*move) error {
 	var taken []*idempotency.Claim
 	byClaim := map[*idempotency.Claim]*move{}
 	for _, m := range ms {
-		switch {
-		case !m.mine():
+		if !m.mine() {
 			taken = append(taken, m.claim)
 			byClaim[m.claim] = m
-		case m.claim != nil && m.refusal != nil:
-			refusal, err := json.Marshal(m.refusal)
-			if err != nil {
-				return fmt.Errorf("write the refusal: %w", err)
-			}
-			idempotency.QueueRefusal(b, m.claim.Key, refusal)
+		} else if err := m.queueRefusals(b); err != nil {
+			return err
 		}
 	}
-	var before []*move // whose transfers were made before
+	var before []*move // what they made is still to be found
+	find := &pgx.Batch{}
 	idempotency.QueueRecalls(b, taken, func(c *idempotency.Claim, o idempotency.Outcome, err error) error {
 		m := byClaim[c]
 		if err == nil && o.Refusal == nil {
-			m.transfer.ID = o.ResourceID
 			before = append(before, m)
+			m.queueFind(find, o.ResourceID)
 		}
 		return m.recall(o, err)
 	})
 	if err := send(ctx, tx, b, "write"); err != nil {
 		return err
 	}
-	return selectAnswers(ctx, tx, before)
+	if err := send(ctx, tx, find, "find what was made before"); err != nil {
+		return err
+	}
+	for _, m := range before {
+		if err := m.complete(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// queueRefusals queues the storing of what m was refused for, under its key.
+func (m *move) queueRefusals(b *pgx.Batch) error {
+	if m.claim == nil {
+		return nil
+	}
+	if m.refusal != nil {
+		refusal, err := json.Marshal(m.refusal)
+		if err != nil {
+			return fmt.Errorf("write the refusal: %w", err)
+		}
+		idempotency.QueueRefusal(b, m.claim.Key, refusal)
+	}
+	if m.batch != nil && m.batch.refused() {
+		refusals, err := json.Marshal(m.batch.refusals)
+		if err != nil {
+			return fmt.Errorf("write the refusals: %w", err)
+		}
+		idempotency.QueueAnswer(b, m.claim.Key, refusals)
+	}
+	return nil
 }
 
 // recall answers m with what its key was used for before.
@@ -190,66 +220,42 @@ func (m *move) recall(outcome idempotency.Outcome, err error) error {
 	// The claim of an attempt of this call, whose commit went unanswered, is
 	// no replay.
 	m.replayed = outcome.ResourceID != m.id
-	if outcome.Refusal == nil {
-		return nil
-	}
-	refusal := &Refusal{TransferID: outcome.ResourceID}
-	if err := json.Unmarshal(outcome.Refusal, refusal); err != nil {
-		return fmt.Errorf("read the stored refusal: %w", err)
-	}
-	m.refusal = refusal
-	return nil
-}
-
-// selectAnswers reads the transfers of ms, of which the ids are known.
-func selectAnswers(ctx context.Context, tx pgx.Tx, ms []*move) error {
-	if len(ms) == 0 {
-		return nil
-	}
-	ids := make([]uuid.UUID, len(ms))
-	for i, m := range ms {
-		ids[i] = m.transfer.ID
-	}
-	transfers, err := selectTransfersByID(ctx, tx, ids)
-	if err != nil {
-		return err
-	}
-	for _, m := range ms {
-		t, ok := transfers[m.transfer.ID]
-		if !ok {
-			return fmt.Errorf("the key of transfer %s is there, and the transfer is not", m.transfer.ID)
+	switch {
+	case outcome.Refusal != nil:
+		refusal := &Refusal{TransferID: outcome.ResourceID}
+		if err := json.Unmarshal(outcome.Refusal, refusal); err != nil {
+			return fmt.Errorf("read the stored refusal: %w", err)
 		}
-		m.transfer = t
+		m.refusal = refusal
+	case m.batch != nil:
+		return m.batch.recall(outcome)
 	}
 	return nil
 }
 
-// findMade finds the transfers of ms that a commit without an answer has made.
-// A key does that by itself, so this is for moves without one. It sends b ahead
-// and locks the accounts, which waits until that commit has ended: only then
-// does the absence of a transfer mean that it was not made. It locks the
-// accounts of all moves, since those that follow must not go back in the order.
+// complete checks that all was found that was made before.
+func (m *move) complete() error {
+	for i, s := range m.steps {
+		if !s.found() && !(m.batch != nil && m.batch.refusalOf(i) != nil) {
+			return fmt.Errorf("the key of %s is there, and what it names is not", m.id)
+		}
+	}
+	return nil
+}
+
+// findMade finds what a commit without an answer has made of ms. A key does that
+// by itself, so this is for moves without one. It sends b ahead and locks the
+// accounts, which waits until that commit has ended: only then does the absence
+// of a transfer mean that it was not made. It locks what all moves need, since
+// those that follow must not go back in the order.
 func findMade(ctx context.Context, tx pgx.Tx, b *pgx.Batch, ms []*move) error {
 	queueRead(b, ms, Locking{}.suffix())
-	if err := send(ctx, tx, b, "lock accounts"); err != nil {
-		return err
-	}
-	var ids []uuid.UUID
 	for _, m := range ms {
 		if hasNoKey(m) {
-			ids = append(ids, m.id)
+			m.queueFind(b, m.id)
 		}
 	}
-	transfers, err := selectTransfersByID(ctx, tx, ids)
-	if err != nil {
-		return err
-	}
-	for _, m := range ms {
-		if t, ok := transfers[m.id]; ok {
-			m.transfer, m.made = t, true
-		}
-	}
-	return nil
+	return send(ctx, tx, b, "find what was made")
 }
 
 var readOnly = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}

@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
+
+	"github.com/rowlock/ledger/internal/retry"
 )
 
 const insertTransferSQL = `
@@ -18,19 +20,24 @@ const insertTransferSQL = `
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 	RETURNING tx_id`
 
-// queueInserts queues the insertion of the transfers that were made.
-func queueInserts(b *pgx.Batch, ms []*move) {
-	for _, m := range ms {
-		if m.refusal != nil {
-			continue
-		}
-		t := m.transfer
-		b.Queue(insertTransferSQL, t.ID, t.Kind, t.DebitAccountID, t.CreditAccountID, t.Amount, t.Currency,
+// queueInserts queues the insertion of the transfers and holds that were made.
+func (b *books) queueInserts(batch *pgx.Batch) {
+	b.queueOpenedHolds(batch)
+	for _, t := range b.transfers {
+		batch.Queue(insertTransferSQL, t.ID, t.Kind, t.DebitAccountID, t.CreditAccountID, t.Amount, t.Currency,
 			t.Description, t.Metadata, t.DebitBalanceAfter, t.CreditBalanceAfter, t.DebitVersion, t.CreditVersion, t.CreatedAt,
 			zeronull.UUID(t.HoldID), zeronull.UUID(t.ReversesTransferID), zeronull.UUID(t.BatchID), zeronull.Text(t.Reference)).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&m.transfer.TxID) })
+			QueryRow(func(row pgx.Row) error {
+				err := row.Scan(&t.TxID)
+				if t.Reference != "" && retry.SQLState(err) == uniqueViolation { // somebody used it in between
+					return fmt.Errorf("%w: %w", retry.ErrConflict, err)
+				}
+				return err
+			})
 	}
 }
+
+const uniqueViolation = "23505"
 
 func scanTransfer(row pgx.CollectableRow) (t Transfer, err error) {
 	err = row.Scan(&t.ID, &t.Kind, &t.DebitAccountID, &t.CreditAccountID, &t.Amount, &t.Currency, &t.Description, &t.Metadata,
@@ -57,26 +64,6 @@ func selectTransfer(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Transfer, err
 		return Transfer{}, fmt.Errorf("select transfer: %w", err)
 	}
 	return t, nil
-}
-
-const selectTransfersByIDSQL = `
-	SELECT id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
-	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id,
-	       hold_id, reverses_transfer_id, batch_id, reference
-	  FROM transfers
-	 WHERE id = ANY($1)`
-
-func selectTransfersByID(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (map[uuid.UUID]Transfer, error) {
-	rows, _ := tx.Query(ctx, selectTransfersByIDSQL, uuidArray(ids))
-	transfers, err := pgx.CollectRows(rows, scanTransfer)
-	if err != nil {
-		return nil, fmt.Errorf("select transfers: %w", err)
-	}
-	byID := make(map[uuid.UUID]Transfer, len(transfers))
-	for _, t := range transfers {
-		byID[t.ID] = t
-	}
-	return byID, nil
 }
 
 // Ascending, the list stops where a transaction is still under way: one that

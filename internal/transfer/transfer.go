@@ -6,6 +6,7 @@ package transfer
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -59,18 +60,16 @@ type Transfer struct {
 // A Command asks for a transfer. [NewDebit] and [NewCredit] make those of the
 // other two kinds.
 type Command struct {
+	Call
 	Kind            string
 	DebitAccountID  uuid.UUID
 	CreditAccountID uuid.UUID
 	Amount          decimal.Decimal // major units
 	Currency        string
+	Reference       string // the caller's own name for it, used once for an account; "": none
+	IfVersion       *int64 // nil: any; the version that the debit account must have
 	Description     string
 	Metadata        map[string]string
-	Key             *idempotency.Key // nil: every call is another transfer
-
-	// Left, where not nil, is closed when nobody waits for the answer any more.
-	// A command that has not begun by then is dropped.
-	Left <-chan struct{}
 }
 
 // NewDebit takes money from an account out of the ledger.
@@ -102,11 +101,10 @@ func (c Command) Validate() error {
 			check.Add(side.field, "must not be an external account: debits and credits have it as their other side")
 		}
 	}
-	check.Text("description", c.Description, invalid.MaxDescription)
-	check.Metadata("metadata", c.Metadata)
-	if c.Key != nil {
-		c.Key.Check(&check)
+	if c.IfVersion != nil && *c.IfVersion < 0 {
+		check.Add("if_version", "must not be negative")
 	}
+	checkText(&check, c.Call, c.Reference, c.Description, c.Metadata)
 	if err := check.Err(); err != nil {
 		return err
 	}
@@ -114,6 +112,19 @@ func (c Command) Validate() error {
 		return ErrSameAccount
 	}
 	return nil
+}
+
+// MaxReference is how long a reference may be, in characters.
+const MaxReference = 200
+
+// checkText notes the faults of what all kinds of transfers have.
+func checkText(check *invalid.Check, call Call, reference, description string, metadata map[string]string) {
+	check.Text("reference", reference, MaxReference)
+	check.Text("description", description, invalid.MaxDescription)
+	check.Metadata("metadata", metadata)
+	if call.Key != nil {
+		call.Key.Check(check)
+	}
 }
 
 // A named account is one that the caller named, and the field that named it.
@@ -132,10 +143,22 @@ func (c Command) named() []named {
 	return []named{{"debit_account_id", c.DebitAccountID}, {"credit_account_id", c.CreditAccountID}}
 }
 
-func (c Command) fingerprint() idempotency.Fingerprint {
-	return idempotency.Sum("POST /v1/"+c.Kind+"s",
+func (c Command) route() string { return "POST /v1/" + c.Kind + "s" }
+
+// fields are what c asks for, as a key's fingerprint has it. What was added to
+// the API later is there only where it is used: the keys of before are still good.
+func (c Command) fields() []string {
+	fields := []string{
 		c.DebitAccountID.String(), c.CreditAccountID.String(),
-		money.Format(c.Amount, c.Currency), c.Currency, c.Description, idempotency.SumMap(c.Metadata))
+		money.Format(c.Amount, c.Currency), c.Currency, c.Description, idempotency.SumMap(c.Metadata),
+	}
+	if c.Reference != "" {
+		fields = append(fields, "reference", c.Reference)
+	}
+	if c.IfVersion != nil {
+		fields = append(fields, "if_version", strconv.FormatInt(*c.IfVersion, 10))
+	}
+	return fields
 }
 
 // A Filter selects transfers.

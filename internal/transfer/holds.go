@@ -1,0 +1,225 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
+
+	"github.com/rowlock/ledger/internal/retry"
+)
+
+const insertHoldSQL = `
+	INSERT INTO holds (id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata, expires_at, created_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+
+func (b *books) queueOpenedHolds(batch *pgx.Batch) {
+	for _, h := range b.opened {
+		batch.Queue(insertHoldSQL, h.ID, h.Kind, h.DebitAccountID, h.CreditAccountID, h.Amount, h.Currency,
+			h.Description, h.Metadata, zeronull.Timestamptz(h.ExpiresAt), h.CreatedAt)
+	}
+}
+
+// What was captured before is compared, as a version is: only an open hold
+// changes, and each change makes it grow or ends it.
+const updateHoldSQL = `
+	UPDATE holds
+	   SET captured = $2,
+	       status = $3,
+	       ended_at = $4
+	 WHERE id = $1
+	   AND captured = $5
+	   AND status = 'open'`
+
+// queueChangedHolds queues the writing of every changed hold, in the order of
+// their ids. It goes before the accounts, as the locks do.
+func (b *books) queueChangedHolds(batch *pgx.Batch) {
+	for _, h := range slices.SortedFunc(maps.Values(b.holds), func(a, b *Hold) int { return compareIDs(a.ID, b.ID) }) {
+		if !h.changed() {
+			continue
+		}
+		batch.Queue(updateHoldSQL, h.ID, h.Captured, h.Status, zeronull.Timestamptz(h.EndedAt), h.capturedThen).Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() == 0 {
+				return fmt.Errorf("%w: hold %s", retry.ErrConflict, h.ID)
+			}
+			return nil
+		})
+	}
+}
+
+// selectHoldsSQL reads holds. A mode may add a lock, as it does with accounts.
+const selectHoldsSQL = `
+	SELECT id, kind, debit_account_id, credit_account_id, amount, captured, currency, status, description, metadata, expires_at, ended_at, created_at
+	  FROM holds
+	 WHERE id = ANY($1)
+	 ORDER BY id`
+
+func scanHold(row pgx.CollectableRow) (h Hold, err error) {
+	err = row.Scan(&h.ID, &h.Kind, &h.DebitAccountID, &h.CreditAccountID, &h.Amount, &h.Captured, &h.Currency, &h.Status, &h.Description, &h.Metadata,
+		(*zeronull.Timestamptz)(&h.ExpiresAt), (*zeronull.Timestamptz)(&h.EndedAt), &h.CreatedAt)
+	h.ExpiresAt, h.EndedAt, h.CreatedAt = h.ExpiresAt.UTC(), h.EndedAt.UTC(), h.CreatedAt.UTC()
+	h.capturedThen, h.statusThen = h.Captured, h.Status
+	return h, err
+}
+
+func (b *books) queueHolds(batch *pgx.Batch, ids []uuid.UUID, lock string) {
+	batch.Queue(selectHoldsSQL+lock, uuidArray(ids)).Query(func(rows pgx.Rows) error {
+		holds, err := pgx.CollectRows(rows, scanHold)
+		if err == nil && len(holds) != len(ids) {
+			err = errors.New("a hold that was there is gone")
+		}
+		b.keep(holds)
+		return err
+	})
+}
+
+func (b *books) keep(holds []Hold) {
+	if b.holds == nil {
+		b.holds = map[uuid.UUID]*Hold{}
+	}
+	for i := range holds {
+		b.holds[holds[i].ID] = &holds[i]
+	}
+}
+
+const selectExpiredHoldIDsSQL = `
+	SELECT id
+	  FROM holds
+	 WHERE debit_account_id = ANY($1)
+	   AND status = 'open'
+	   AND expires_at <= $2
+	   AND NOT id = ANY($3)
+	 ORDER BY expires_at
+	 LIMIT $4`
+
+// expiredBite is how many holds one look releases. There may be more looks.
+const expiredBite = 1000
+
+// expire releases holds of accounts whose time is over, and returns how many.
+//
+// The accounts may be locked already, and holds come before accounts: so it
+// locks them SKIP LOCKED, which waits for nobody and so cannot be part of a
+// deadlock. Whoever has one that is skipped is about to end it: the error then
+// matches [retry.ErrConflict], and the next attempt sees it ended.
+func (b *books) expire(ctx context.Context, tx pgx.Tx, accountIDs []uuid.UUID) (int, error) {
+	rows, _ := tx.Query(ctx, selectExpiredHoldIDsSQL, uuidArray(inOrder(accountIDs)), b.at, uuidArray(slices.Collect(maps.Keys(b.holds))), expiredBite)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return 0, fmt.Errorf("select expired holds: %w", err)
+	}
+	if len(ids) > 0 {
+		rows, _ = tx.Query(ctx, selectHoldsSQL+" FOR UPDATE SKIP LOCKED", uuidArray(ids))
+		holds, err := pgx.CollectRows(rows, scanHold)
+		if err != nil {
+			return 0, fmt.Errorf("lock expired holds: %w", err)
+		}
+		if len(holds) < len(ids) {
+			return 0, fmt.Errorf("%w: an expired hold is being ended", retry.ErrConflict)
+		}
+		b.keep(holds)
+	}
+	released := 0
+	for _, h := range b.holds {
+		if h.Status == HoldOpen && h.expired(b.at) && slices.Contains(accountIDs, h.DebitAccountID) {
+			b.release(h, HoldExpired)
+			released++
+		}
+	}
+	return released, nil
+}
+
+// A reader is told that a hold has expired before the sweeper has come.
+const selectHoldSQL = `
+	SELECT id, kind, debit_account_id, credit_account_id, amount, captured, currency,
+	       CASE WHEN status = 'open' AND expires_at <= clock_timestamp() THEN 'expired' ELSE status END,
+	       description, metadata, expires_at, ended_at, created_at
+	  FROM holds
+	 WHERE id = $1`
+
+func queueFindHold(b *pgx.Batch, id uuid.UUID, found func(Hold)) {
+	b.Queue(selectHoldSQL, id).Query(func(rows pgx.Rows) error {
+		h, err := pgx.CollectExactlyOneRow(rows, scanHold)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err == nil {
+			found(h)
+		}
+		return err
+	})
+}
+
+// GetHold returns a hold. The error matches [ErrHoldNotFound] or is one of
+// package retry's.
+func (s *Service) GetHold(ctx context.Context, id uuid.UUID) (Hold, error) {
+	return retry.Tx(ctx, s.db, readOnly, s.policy, func(ctx context.Context, tx pgx.Tx) (Hold, error) {
+		rows, _ := tx.Query(ctx, selectHoldSQL, id)
+		h, err := pgx.CollectExactlyOneRow(rows, scanHold)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return Hold{}, ErrHoldNotFound
+		}
+		if err != nil {
+			return Hold{}, fmt.Errorf("select hold: %w", err)
+		}
+		return h, nil
+	})
+}
+
+// A HoldFilter selects holds of one account, the latest first.
+type HoldFilter struct {
+	AccountID uuid.UUID // that they reserve money of
+	Status    string    // "": any
+	Before    uuid.UUID // the id that was seen last; uuid.Nil: from the latest
+	Limit     int       // how many at most
+}
+
+// An account's holds, by the index of that account.
+const listHoldsSQL = `
+	SELECT id, kind, debit_account_id, credit_account_id, amount, captured, currency, shown, description, metadata, expires_at, ended_at, created_at
+	  FROM holds,
+	       LATERAL (SELECT CASE WHEN status = 'open' AND expires_at <= now() THEN 'expired' ELSE status END) AS s (shown)
+	 WHERE debit_account_id = $1
+	   AND id < $2
+	   AND ($3 = '' OR shown = $3)
+	 ORDER BY id DESC
+	 LIMIT $4`
+
+// ListHolds returns the holds that f selects. The error is one of package
+// retry's.
+func (s *Service) ListHolds(ctx context.Context, f HoldFilter) ([]Hold, error) {
+	before := f.Before
+	if before == uuid.Nil {
+		before = uuid.Max
+	}
+	return retry.Tx(ctx, s.db, readOnly, s.policy, func(ctx context.Context, tx pgx.Tx) ([]Hold, error) {
+		rows, _ := tx.Query(ctx, listHoldsSQL, f.AccountID, before, f.Status, f.Limit)
+		holds, err := pgx.CollectRows(rows, scanHold)
+		if err != nil {
+			return nil, fmt.Errorf("select holds: %w", err)
+		}
+		return holds, nil
+	})
+}
+
+const selectExpiredHoldsSQL = `
+	SELECT id, kind, debit_account_id, credit_account_id, amount, captured, currency, status, description, metadata, expires_at, ended_at, created_at
+	  FROM holds
+	 WHERE status = 'open'
+	   AND expires_at <= now()
+	 ORDER BY expires_at
+	 LIMIT $1`
+
+func selectExpiredHolds(ctx context.Context, tx pgx.Tx, limit int) ([]Hold, error) {
+	rows, _ := tx.Query(ctx, selectExpiredHoldsSQL, limit)
+	holds, err := pgx.CollectRows(rows, scanHold)
+	if err != nil {
+		return nil, fmt.Errorf("select expired holds: %w", err)
+	}
+	return holds, nil
+}
