@@ -141,6 +141,24 @@ func (e PaymentStatus) Valid() bool {
 	}
 }
 
+// Defines values for Permission.
+const (
+	DirectionAllowed Permission = "allowed"
+	DirectionBlocked Permission = "blocked"
+)
+
+// Valid indicates whether the value is a known member of the Permission enum.
+func (e Permission) Valid() bool {
+	switch e {
+	case DirectionAllowed:
+		return true
+	case DirectionBlocked:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ProblemCode.
 const (
 	ProblemCodeAccountClosed        ProblemCode = "account-closed"
@@ -148,6 +166,7 @@ const (
 	ProblemCodeAccountFrozen        ProblemCode = "account-frozen"
 	ProblemCodeAccountNotEmpty      ProblemCode = "account-not-empty"
 	ProblemCodeAccountNotFound      ProblemCode = "account-not-found"
+	ProblemCodeBalanceOutOfLimits   ProblemCode = "balance-out-of-limits"
 	ProblemCodeContention           ProblemCode = "contention"
 	ProblemCodeCurrencyMismatch     ProblemCode = "currency-mismatch"
 	ProblemCodeExternalAccount      ProblemCode = "external-account"
@@ -183,6 +202,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeAccountNotEmpty:
 		return true
 	case ProblemCodeAccountNotFound:
+		return true
+	case ProblemCodeBalanceOutOfLimits:
 		return true
 	case ProblemCodeContention:
 		return true
@@ -269,8 +290,15 @@ func (e ListTransfersParamsOrder) Valid() bool {
 
 // Account Holds a balance in one currency; a credit raises it.
 //
-// Examples: {"balance":"1250.00","created_at":"2026-05-01T09:30:00.123456Z","currency":"USD","id":"0199d5f0-4b7c-7c1e-9d8a-1f2e3d4c5b6a","kind":"customer","metadata":{},"min_balance":"0.00","name":"Alice","status":"open","version":"42"}
+// Examples: {"available":"1050.00","balance":"1250.00","created_at":"2026-05-01T09:30:00.123456Z","credits":"allowed","currency":"USD","debits":"allowed","held":"200.00","id":"0199d5f0-4b7c-7c1e-9d8a-1f2e3d4c5b6a","kind":"customer","max_balance":null,"metadata":{},"min_balance":"0.00","name":"Alice","status":"open","version":"42"}
 type Account struct {
+	// Available `balance` − `held`. Funds are checked against `available` −
+	// `min_balance`: what the account can pay.
+	//
+	//
+	// Examples: 1250.00
+	Available Balance `json:"available"`
+
 	// Balance A balance in major units, negative after a minus, with exactly the currency's digits.
 	//
 	// Examples: 1250.00
@@ -281,21 +309,35 @@ type Account struct {
 	// Examples: 2026-05-01T09:30:00.123456Z
 	CreatedAt Time `json:"created_at"`
 
+	// Credits Whether transfers may use a direction of an account.
+	Credits Permission `json:"credits"`
+
 	// Currency An ISO 4217 code, in capitals.
 	//
 	// Examples: USD
-	Currency Currency           `json:"currency"`
-	ID       openapi_types.UUID `json:"id"`
+	Currency Currency `json:"currency"`
+
+	// Debits Whether transfers may use a direction of an account.
+	Debits Permission `json:"debits"`
+
+	// Held What open holds reserve of the balance.
+	//
+	// Examples: 1250.00
+	Held Balance            `json:"held"`
+	ID   openapi_types.UUID `json:"id"`
 
 	// Kind `external` accounts stand for the world outside, one a currency; with them, all balances of a currency sum to zero.
 	Kind AccountKind `json:"kind"`
+
+	// MaxBalance How far the balance may rise; null where there is no limit.
+	MaxBalance *string `json:"max_balance"`
 
 	// Metadata Your own labels. The ledger keeps them and reads nothing into them.
 	//
 	// Examples: {"order":"4711"}
 	Metadata Metadata `json:"metadata"`
 
-	// MinBalance How far the balance may fall; null where there is no limit, as external accounts have none.
+	// MinBalance How far what is available may fall; null where there is no limit, as external accounts have none.
 	MinBalance *string `json:"min_balance"`
 	Name       string  `json:"name"`
 
@@ -321,6 +363,17 @@ type AccountList struct {
 
 // AccountStatus Frozen means no debits and no credits; closed is for good.
 type AccountStatus string
+
+// AccountUpdate At least one of the two.
+type AccountUpdate struct {
+	// Metadata Replaces all that was there; `{}` removes it.
+	//
+	// Examples: {"order":"4711"}
+	Metadata *Metadata `json:"metadata,omitempty"`
+
+	// Name For people to read.
+	Name *string `json:"name,omitempty"`
+}
 
 // Amount A positive amount in major units: plain digits and a dot, at most 18
 // digits before it and at most the currency's digits after it. No sign,
@@ -424,6 +477,11 @@ type NewAccount struct {
 	// ID Your choice; the ledger makes one where it is left out. It must not begin with `ffffffff`.
 	ID openapi_types.UUID `json:"id,omitempty,omitzero"`
 
+	// MaxBalance How far the balance may rise, zero or more; without a limit where it is left out.
+	//
+	// Examples: 1000.00
+	MaxBalance string `json:"max_balance,omitempty,omitzero"`
+
 	// Metadata Your own labels. The ledger keeps them and reads nothing into them.
 	//
 	// Examples: {"order":"4711"}
@@ -432,7 +490,7 @@ type NewAccount struct {
 	// MinBalance How far the balance may fall. Zero, or negative for an overdraft.
 	//
 	// Examples: -500.00
-	MinBalance string `json:"min_balance,omitempty,omitzero"`
+	MinBalance NewMinBalance `json:"min_balance,omitempty,omitzero"`
 
 	// Name For people to read.
 	Name string `json:"name,omitempty,omitzero"`
@@ -491,6 +549,33 @@ type NewDebit struct {
 	// Examples: {"order":"4711"}
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
+
+// NewDirections At least one of the two.
+type NewDirections struct {
+	// Credits Whether transfers may use a direction of an account.
+	Credits Permission `json:"credits,omitempty,omitzero"`
+
+	// Debits Whether transfers may use a direction of an account.
+	Debits Permission `json:"debits,omitempty,omitzero"`
+}
+
+// NewLimits At least one of the two.
+type NewLimits struct {
+	// MaxBalance How far the balance may rise, zero or more; null removes the limit.
+	//
+	// Examples: 1000.00
+	MaxBalance **string `json:"max_balance,omitempty"`
+
+	// MinBalance How far the balance may fall. Zero, or negative for an overdraft.
+	//
+	// Examples: -500.00
+	MinBalance NewMinBalance `json:"min_balance,omitempty,omitzero"`
+}
+
+// NewMinBalance How far the balance may fall. Zero, or negative for an overdraft.
+//
+// Examples: -500.00
+type NewMinBalance = string
 
 // NewPayment defines model for NewPayment.
 type NewPayment struct {
@@ -682,21 +767,27 @@ type PaymentList struct {
 // are for good, `failed` until somebody retries it.
 type PaymentStatus string
 
+// Permission Whether transfers may use a direction of an account.
+type Permission string
+
 // Priority 0 to 9, which is the most urgent.
 type Priority = int
 
 // Problem Why there is no other answer, by RFC 9457.
 type Problem struct {
-	// AccountID For a refusal, the account that is the reason.
+	// AccountID For a refusal and for `balance-out-of-limits`, the account that is the reason.
 	AccountID openapi_types.UUID `json:"account_id,omitempty,omitzero"`
 
-	// Available For `insufficient-funds`, what the account could have paid.
+	// Available For `insufficient-funds`, what the account could have paid, down to its `min_balance`.
 	Available string `json:"available,omitempty,omitzero"`
+
+	// Balance For `balance-out-of-limits`, what the account has.
+	Balance string `json:"balance,omitempty,omitzero"`
 
 	// Code The short name of a problem, to decide by.
 	Code ProblemCode `json:"code"`
 
-	// Currency For `insufficient-funds` and `currency-mismatch`, the currency that was asked for.
+	// Currency For `insufficient-funds` and `currency-mismatch`, the currency that was asked for; for `balance-out-of-limits`, the account's.
 	Currency string `json:"currency,omitempty,omitzero"`
 
 	// Detail What is wrong this time, for people to read.
@@ -705,8 +796,17 @@ type Problem struct {
 	// Errors For `invalid-request`, all that is wrong.
 	Errors []Fault `json:"errors,omitempty,omitzero"`
 
+	// Held For `balance-out-of-limits`, what open holds reserve of it.
+	Held string `json:"held,omitempty,omitzero"`
+
 	// Instance Names this occurrence. A refusal that is replayed names the first one.
 	Instance string `json:"instance"`
+
+	// MaxBalance For `balance-out-of-limits`, the limit that was asked for, if it was this one.
+	MaxBalance string `json:"max_balance,omitempty,omitzero"`
+
+	// MinBalance For `balance-out-of-limits`, the limit that was asked for, if it was this one.
+	MinBalance string `json:"min_balance,omitempty,omitzero"`
 
 	// Required For `insufficient-funds`, what was asked of it.
 	Required string `json:"required,omitempty,omitzero"`
@@ -827,6 +927,9 @@ type InvalidRequest = Problem
 // KeyReused Why there is no other answer, by RFC 9457.
 type KeyReused = Problem
 
+// LimitsConflict Why there is no other answer, by RFC 9457.
+type LimitsConflict = Problem
+
 // LockUnavailable Why there is no other answer, by RFC 9457.
 type LockUnavailable = Problem
 
@@ -865,6 +968,9 @@ type Unauthenticated = Problem
 
 // UnsupportedMediaType Why there is no other answer, by RFC 9457.
 type UnsupportedMediaType = Problem
+
+// UpdateRefused Why there is no other answer, by RFC 9457.
+type UpdateRefused = Problem
 
 // WriteUnavailable Why there is no other answer, by RFC 9457.
 type WriteUnavailable = Problem
@@ -969,6 +1075,15 @@ type CreateTransferParams struct {
 
 // OpenAccountJSONRequestBody defines body for OpenAccount for application/json ContentType.
 type OpenAccountJSONRequestBody = NewAccount
+
+// UpdateAccountJSONRequestBody defines body for UpdateAccount for application/json ContentType.
+type UpdateAccountJSONRequestBody = AccountUpdate
+
+// SetAccountDirectionsJSONRequestBody defines body for SetAccountDirections for application/json ContentType.
+type SetAccountDirectionsJSONRequestBody = NewDirections
+
+// SetAccountLimitsJSONRequestBody defines body for SetAccountLimits for application/json ContentType.
+type SetAccountLimitsJSONRequestBody = NewLimits
 
 // CreateCreditJSONRequestBody defines body for CreateCredit for application/json ContentType.
 type CreateCreditJSONRequestBody = NewCredit
@@ -1109,12 +1224,56 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/accounts/{id} (the `GetAccount` operationId).
 	GetAccount(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// UpdateAccountWithBody Change an account's name or metadata.
+	//
+	// Whatever its status. The body is plain `application/json` and no JSON
+	// merge patch: a member that is left out stays as it is, and `metadata`
+	// is replaced as a whole. Needs no key: sending it again changes nothing.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /v1/accounts/{id} (the `UpdateAccount` operationId).
+	UpdateAccountWithBody(ctx context.Context, id ID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateAccount Change an account's name or metadata.
+	//
+	// Whatever its status. The body is plain `application/json` and no JSON
+	// merge patch: a member that is left out stays as it is, and `metadata`
+	// is replaced as a whole. Needs no key: sending it again changes nothing.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /v1/accounts/{id} (the `UpdateAccount` operationId).
+	UpdateAccount(ctx context.Context, id ID, body UpdateAccountJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// CloseAccount Close an account for good.
 	//
-	// Takes no body. Needs a zero balance. Closing a closed account changes nothing.
+	// Takes no body. Needs a zero balance, and nothing held of it. Closing a closed account changes nothing.
 	//
 	// Corresponds with POST /v1/accounts/{id}/close (the `CloseAccount` operationId).
 	CloseAccount(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetAccountDirectionsWithBody Block an account's debits or credits, or allow them.
+	//
+	// A direction that is left out stays as it is. Unlike a freeze, each can
+	// be blocked alone, and neither is part of the account's status. Needs no
+	// key: sending it again changes nothing.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/accounts/{id}/directions (the `SetAccountDirections` operationId).
+	SetAccountDirectionsWithBody(ctx context.Context, id ID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetAccountDirections Block an account's debits or credits, or allow them.
+	//
+	// A direction that is left out stays as it is. Unlike a freeze, each can
+	// be blocked alone, and neither is part of the account's status. Needs no
+	// key: sending it again changes nothing.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/accounts/{id}/directions (the `SetAccountDirections` operationId).
+	SetAccountDirections(ctx context.Context, id ID, body SetAccountDirectionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEntries Read an account's statement.
 	//
@@ -1130,6 +1289,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/accounts/{id}/freeze (the `FreezeAccount` operationId).
 	FreezeAccount(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetAccountLimitsWithBody Change between what an account's balance stays.
+	//
+	// A limit that is left out stays as it is. Judged under the account's
+	// lock: a limit that the balance breaks already is refused, and then
+	// neither is changed. Needs no key: sending it again changes nothing.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/accounts/{id}/limits (the `SetAccountLimits` operationId).
+	SetAccountLimitsWithBody(ctx context.Context, id ID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetAccountLimits Change between what an account's balance stays.
+	//
+	// A limit that is left out stays as it is. Judged under the account's
+	// lock: a limit that the balance breaks already is refused, and then
+	// neither is changed. Needs no key: sending it again changes nothing.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/accounts/{id}/limits (the `SetAccountLimits` operationId).
+	SetAccountLimits(ctx context.Context, id ID, body SetAccountLimitsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UnfreezeAccount Let a frozen account be debited and credited again.
 	//
@@ -1399,13 +1580,97 @@ func (c *Client) GetAccount(ctx context.Context, id ID, reqEditors ...RequestEdi
 	return c.Client.Do(req)
 }
 
+// UpdateAccountWithBody Change an account's name or metadata.
+//
+// Whatever its status. The body is plain `application/json` and no JSON
+// merge patch: a member that is left out stays as it is, and `metadata`
+// is replaced as a whole. Needs no key: sending it again changes nothing.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /v1/accounts/{id} (the `UpdateAccount` operationId).
+func (c *Client) UpdateAccountWithBody(ctx context.Context, id ID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateAccountRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateAccount Change an account's name or metadata.
+//
+// Whatever its status. The body is plain `application/json` and no JSON
+// merge patch: a member that is left out stays as it is, and `metadata`
+// is replaced as a whole. Needs no key: sending it again changes nothing.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /v1/accounts/{id} (the `UpdateAccount` operationId).
+func (c *Client) UpdateAccount(ctx context.Context, id ID, body UpdateAccountJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateAccountRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // CloseAccount Close an account for good.
 //
-// Takes no body. Needs a zero balance. Closing a closed account changes nothing.
+// Takes no body. Needs a zero balance, and nothing held of it. Closing a closed account changes nothing.
 //
 // Corresponds with POST /v1/accounts/{id}/close (the `CloseAccount` operationId).
 func (c *Client) CloseAccount(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCloseAccountRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetAccountDirectionsWithBody Block an account's debits or credits, or allow them.
+//
+// A direction that is left out stays as it is. Unlike a freeze, each can
+// be blocked alone, and neither is part of the account's status. Needs no
+// key: sending it again changes nothing.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/accounts/{id}/directions (the `SetAccountDirections` operationId).
+func (c *Client) SetAccountDirectionsWithBody(ctx context.Context, id ID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetAccountDirectionsRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetAccountDirections Block an account's debits or credits, or allow them.
+//
+// A direction that is left out stays as it is. Unlike a freeze, each can
+// be blocked alone, and neither is part of the account's status. Needs no
+// key: sending it again changes nothing.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/accounts/{id}/directions (the `SetAccountDirections` operationId).
+func (c *Client) SetAccountDirections(ctx context.Context, id ID, body SetAccountDirectionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetAccountDirectionsRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1441,6 +1706,48 @@ func (c *Client) ListEntries(ctx context.Context, id ID, params *ListEntriesPara
 // Corresponds with POST /v1/accounts/{id}/freeze (the `FreezeAccount` operationId).
 func (c *Client) FreezeAccount(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewFreezeAccountRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetAccountLimitsWithBody Change between what an account's balance stays.
+//
+// A limit that is left out stays as it is. Judged under the account's
+// lock: a limit that the balance breaks already is refused, and then
+// neither is changed. Needs no key: sending it again changes nothing.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/accounts/{id}/limits (the `SetAccountLimits` operationId).
+func (c *Client) SetAccountLimitsWithBody(ctx context.Context, id ID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetAccountLimitsRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetAccountLimits Change between what an account's balance stays.
+//
+// A limit that is left out stays as it is. Judged under the account's
+// lock: a limit that the balance breaks already is refused, and then
+// neither is changed. Needs no key: sending it again changes nothing.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/accounts/{id}/limits (the `SetAccountLimits` operationId).
+func (c *Client) SetAccountLimits(ctx context.Context, id ID, body SetAccountLimitsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetAccountLimitsRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2049,6 +2356,53 @@ func NewGetAccountRequest(server string, id ID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewUpdateAccountRequest calls the generic UpdateAccount builder with application/json body
+func NewUpdateAccountRequest(server string, id ID, body UpdateAccountJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateAccountRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewUpdateAccountRequestWithBody constructs an http.Request for the UpdateAccount method, with any body, and a specified content type
+func NewUpdateAccountRequestWithBody(server string, id ID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/accounts/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewCloseAccountRequest constructs an http.Request for the CloseAccount method
 func NewCloseAccountRequest(server string, id ID) (*http.Request, error) {
 	var err error
@@ -2079,6 +2433,53 @@ func NewCloseAccountRequest(server string, id ID) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewSetAccountDirectionsRequest calls the generic SetAccountDirections builder with application/json body
+func NewSetAccountDirectionsRequest(server string, id ID, body SetAccountDirectionsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetAccountDirectionsRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewSetAccountDirectionsRequestWithBody constructs an http.Request for the SetAccountDirections method, with any body, and a specified content type
+func NewSetAccountDirectionsRequestWithBody(server string, id ID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/accounts/%s/directions", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -2198,6 +2599,53 @@ func NewFreezeAccountRequest(server string, id ID) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewSetAccountLimitsRequest calls the generic SetAccountLimits builder with application/json body
+func NewSetAccountLimitsRequest(server string, id ID, body SetAccountLimitsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetAccountLimitsRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewSetAccountLimitsRequestWithBody constructs an http.Request for the SetAccountLimits method, with any body, and a specified content type
+func NewSetAccountLimitsRequestWithBody(server string, id ID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/accounts/%s/limits", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -2917,14 +3365,58 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/accounts/{id} (the `GetAccount` operationId).
 	GetAccountWithResponse(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*GetAccountResponse, error)
 
+	// UpdateAccountWithBodyWithResponse Change an account's name or metadata.
+	//
+	// Whatever its status. The body is plain `application/json` and no JSON
+	// merge patch: a member that is left out stays as it is, and `metadata`
+	// is replaced as a whole. Needs no key: sending it again changes nothing.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /v1/accounts/{id} (the `UpdateAccount` operationId).
+	UpdateAccountWithBodyWithResponse(ctx context.Context, id ID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateAccountResponse, error)
+
+	// UpdateAccountWithResponse Change an account's name or metadata.
+	//
+	// Whatever its status. The body is plain `application/json` and no JSON
+	// merge patch: a member that is left out stays as it is, and `metadata`
+	// is replaced as a whole. Needs no key: sending it again changes nothing.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /v1/accounts/{id} (the `UpdateAccount` operationId).
+	UpdateAccountWithResponse(ctx context.Context, id ID, body UpdateAccountJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAccountResponse, error)
+
 	// CloseAccountWithResponse Close an account for good.
 	//
-	// Takes no body. Needs a zero balance. Closing a closed account changes nothing.
+	// Takes no body. Needs a zero balance, and nothing held of it. Closing a closed account changes nothing.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/accounts/{id}/close (the `CloseAccount` operationId).
 	CloseAccountWithResponse(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*CloseAccountResponse, error)
+
+	// SetAccountDirectionsWithBodyWithResponse Block an account's debits or credits, or allow them.
+	//
+	// A direction that is left out stays as it is. Unlike a freeze, each can
+	// be blocked alone, and neither is part of the account's status. Needs no
+	// key: sending it again changes nothing.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/accounts/{id}/directions (the `SetAccountDirections` operationId).
+	SetAccountDirectionsWithBodyWithResponse(ctx context.Context, id ID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetAccountDirectionsResponse, error)
+
+	// SetAccountDirectionsWithResponse Block an account's debits or credits, or allow them.
+	//
+	// A direction that is left out stays as it is. Unlike a freeze, each can
+	// be blocked alone, and neither is part of the account's status. Needs no
+	// key: sending it again changes nothing.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/accounts/{id}/directions (the `SetAccountDirections` operationId).
+	SetAccountDirectionsWithResponse(ctx context.Context, id ID, body SetAccountDirectionsJSONRequestBody, reqEditors ...RequestEditorFn) (*SetAccountDirectionsResponse, error)
 
 	// ListEntriesWithResponse Read an account's statement.
 	//
@@ -2944,6 +3436,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/accounts/{id}/freeze (the `FreezeAccount` operationId).
 	FreezeAccountWithResponse(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*FreezeAccountResponse, error)
+
+	// SetAccountLimitsWithBodyWithResponse Change between what an account's balance stays.
+	//
+	// A limit that is left out stays as it is. Judged under the account's
+	// lock: a limit that the balance breaks already is refused, and then
+	// neither is changed. Needs no key: sending it again changes nothing.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/accounts/{id}/limits (the `SetAccountLimits` operationId).
+	SetAccountLimitsWithBodyWithResponse(ctx context.Context, id ID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetAccountLimitsResponse, error)
+
+	// SetAccountLimitsWithResponse Change between what an account's balance stays.
+	//
+	// A limit that is left out stays as it is. Judged under the account's
+	// lock: a limit that the balance breaks already is refused, and then
+	// neither is changed. Needs no key: sending it again changes nothing.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/accounts/{id}/limits (the `SetAccountLimits` operationId).
+	SetAccountLimitsWithResponse(ctx context.Context, id ID, body SetAccountLimitsJSONRequestBody, reqEditors ...RequestEditorFn) (*SetAccountLimitsResponse, error)
 
 	// UnfreezeAccountWithResponse Let a frozen account be debited and credited again.
 	//
@@ -3661,6 +4175,145 @@ func (r GetAccountResponse) ContentType() string {
 	return ""
 }
 
+// UpdateAccountResponse401Headers the declared response headers of an HTTP 401 response for UpdateAccount
+type UpdateAccountResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// UpdateAccountResponse409Headers the declared response headers of an HTTP 409 response for UpdateAccount
+type UpdateAccountResponse409Headers struct {
+	RetryAfter string
+}
+
+// UpdateAccountResponse503Headers the declared response headers of an HTTP 503 response for UpdateAccount
+type UpdateAccountResponse503Headers struct {
+	RetryAfter string
+}
+
+type UpdateAccountResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Account
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *InvalidRequest
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *NotFound
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *RequestTimeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *LockUnavailable
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *PayloadTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *UpdateRefused
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *WriteUnavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *UpdateAccountResponse401Headers
+	// Headers409 the parsed response headers for an HTTP 409 response
+	Headers409 *UpdateAccountResponse409Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *UpdateAccountResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r UpdateAccountResponse) GetJSON200() *Account {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r UpdateAccountResponse) GetApplicationProblemJSON400() *InvalidRequest {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r UpdateAccountResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r UpdateAccountResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r UpdateAccountResponse) GetApplicationProblemJSON404() *NotFound {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r UpdateAccountResponse) GetApplicationProblemJSON408() *RequestTimeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r UpdateAccountResponse) GetApplicationProblemJSON409() *LockUnavailable {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r UpdateAccountResponse) GetApplicationProblemJSON413() *PayloadTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r UpdateAccountResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r UpdateAccountResponse) GetApplicationProblemJSON422() *UpdateRefused {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r UpdateAccountResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r UpdateAccountResponse) GetApplicationProblemJSON503() *WriteUnavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r UpdateAccountResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateAccountResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateAccountResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateAccountResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // CloseAccountResponse401Headers the declared response headers of an HTTP 401 response for CloseAccount
 type CloseAccountResponse401Headers struct {
 	WWWAuthenticate string
@@ -3787,6 +4440,145 @@ func (r CloseAccountResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CloseAccountResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// SetAccountDirectionsResponse401Headers the declared response headers of an HTTP 401 response for SetAccountDirections
+type SetAccountDirectionsResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// SetAccountDirectionsResponse409Headers the declared response headers of an HTTP 409 response for SetAccountDirections
+type SetAccountDirectionsResponse409Headers struct {
+	RetryAfter string
+}
+
+// SetAccountDirectionsResponse503Headers the declared response headers of an HTTP 503 response for SetAccountDirections
+type SetAccountDirectionsResponse503Headers struct {
+	RetryAfter string
+}
+
+type SetAccountDirectionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Account
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *InvalidRequest
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *NotFound
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *RequestTimeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *LockUnavailable
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *PayloadTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *StatusRefused
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *WriteUnavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *SetAccountDirectionsResponse401Headers
+	// Headers409 the parsed response headers for an HTTP 409 response
+	Headers409 *SetAccountDirectionsResponse409Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *SetAccountDirectionsResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SetAccountDirectionsResponse) GetJSON200() *Account {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r SetAccountDirectionsResponse) GetApplicationProblemJSON400() *InvalidRequest {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r SetAccountDirectionsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r SetAccountDirectionsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r SetAccountDirectionsResponse) GetApplicationProblemJSON404() *NotFound {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r SetAccountDirectionsResponse) GetApplicationProblemJSON408() *RequestTimeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r SetAccountDirectionsResponse) GetApplicationProblemJSON409() *LockUnavailable {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r SetAccountDirectionsResponse) GetApplicationProblemJSON413() *PayloadTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r SetAccountDirectionsResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r SetAccountDirectionsResponse) GetApplicationProblemJSON422() *StatusRefused {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r SetAccountDirectionsResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r SetAccountDirectionsResponse) GetApplicationProblemJSON503() *WriteUnavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r SetAccountDirectionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SetAccountDirectionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SetAccountDirectionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SetAccountDirectionsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4009,6 +4801,145 @@ func (r FreezeAccountResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r FreezeAccountResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// SetAccountLimitsResponse401Headers the declared response headers of an HTTP 401 response for SetAccountLimits
+type SetAccountLimitsResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// SetAccountLimitsResponse409Headers the declared response headers of an HTTP 409 response for SetAccountLimits
+type SetAccountLimitsResponse409Headers struct {
+	RetryAfter string
+}
+
+// SetAccountLimitsResponse503Headers the declared response headers of an HTTP 503 response for SetAccountLimits
+type SetAccountLimitsResponse503Headers struct {
+	RetryAfter string
+}
+
+type SetAccountLimitsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Account
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *InvalidRequest
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *NotFound
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *RequestTimeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *LimitsConflict
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *PayloadTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *StatusRefused
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *WriteUnavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *SetAccountLimitsResponse401Headers
+	// Headers409 the parsed response headers for an HTTP 409 response
+	Headers409 *SetAccountLimitsResponse409Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *SetAccountLimitsResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SetAccountLimitsResponse) GetJSON200() *Account {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r SetAccountLimitsResponse) GetApplicationProblemJSON400() *InvalidRequest {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r SetAccountLimitsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r SetAccountLimitsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r SetAccountLimitsResponse) GetApplicationProblemJSON404() *NotFound {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r SetAccountLimitsResponse) GetApplicationProblemJSON408() *RequestTimeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r SetAccountLimitsResponse) GetApplicationProblemJSON409() *LimitsConflict {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r SetAccountLimitsResponse) GetApplicationProblemJSON413() *PayloadTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r SetAccountLimitsResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r SetAccountLimitsResponse) GetApplicationProblemJSON422() *StatusRefused {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r SetAccountLimitsResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r SetAccountLimitsResponse) GetApplicationProblemJSON503() *WriteUnavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r SetAccountLimitsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SetAccountLimitsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SetAccountLimitsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SetAccountLimitsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5570,9 +6501,43 @@ func (c *ClientWithResponses) GetAccountWithResponse(ctx context.Context, id ID,
 	return ParseGetAccountResponse(rsp)
 }
 
+// UpdateAccountWithBodyWithResponse Change an account's name or metadata.
+//
+// Whatever its status. The body is plain `application/json` and no JSON
+// merge patch: a member that is left out stays as it is, and `metadata`
+// is replaced as a whole. Needs no key: sending it again changes nothing.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /v1/accounts/{id} (the `UpdateAccount` operationId).
+func (c *ClientWithResponses) UpdateAccountWithBodyWithResponse(ctx context.Context, id ID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateAccountResponse, error) {
+	rsp, err := c.UpdateAccountWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateAccountResponse(rsp)
+}
+
+// UpdateAccountWithResponse Change an account's name or metadata.
+//
+// Whatever its status. The body is plain `application/json` and no JSON
+// merge patch: a member that is left out stays as it is, and `metadata`
+// is replaced as a whole. Needs no key: sending it again changes nothing.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /v1/accounts/{id} (the `UpdateAccount` operationId).
+func (c *ClientWithResponses) UpdateAccountWithResponse(ctx context.Context, id ID, body UpdateAccountJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAccountResponse, error) {
+	rsp, err := c.UpdateAccount(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateAccountResponse(rsp)
+}
+
 // CloseAccountWithResponse Close an account for good.
 //
-// Takes no body. Needs a zero balance. Closing a closed account changes nothing.
+// Takes no body. Needs a zero balance, and nothing held of it. Closing a closed account changes nothing.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -5583,6 +6548,40 @@ func (c *ClientWithResponses) CloseAccountWithResponse(ctx context.Context, id I
 		return nil, err
 	}
 	return ParseCloseAccountResponse(rsp)
+}
+
+// SetAccountDirectionsWithBodyWithResponse Block an account's debits or credits, or allow them.
+//
+// A direction that is left out stays as it is. Unlike a freeze, each can
+// be blocked alone, and neither is part of the account's status. Needs no
+// key: sending it again changes nothing.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/accounts/{id}/directions (the `SetAccountDirections` operationId).
+func (c *ClientWithResponses) SetAccountDirectionsWithBodyWithResponse(ctx context.Context, id ID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetAccountDirectionsResponse, error) {
+	rsp, err := c.SetAccountDirectionsWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetAccountDirectionsResponse(rsp)
+}
+
+// SetAccountDirectionsWithResponse Block an account's debits or credits, or allow them.
+//
+// A direction that is left out stays as it is. Unlike a freeze, each can
+// be blocked alone, and neither is part of the account's status. Needs no
+// key: sending it again changes nothing.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/accounts/{id}/directions (the `SetAccountDirections` operationId).
+func (c *ClientWithResponses) SetAccountDirectionsWithResponse(ctx context.Context, id ID, body SetAccountDirectionsJSONRequestBody, reqEditors ...RequestEditorFn) (*SetAccountDirectionsResponse, error) {
+	rsp, err := c.SetAccountDirections(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetAccountDirectionsResponse(rsp)
 }
 
 // ListEntriesWithResponse Read an account's statement.
@@ -5614,6 +6613,40 @@ func (c *ClientWithResponses) FreezeAccountWithResponse(ctx context.Context, id 
 		return nil, err
 	}
 	return ParseFreezeAccountResponse(rsp)
+}
+
+// SetAccountLimitsWithBodyWithResponse Change between what an account's balance stays.
+//
+// A limit that is left out stays as it is. Judged under the account's
+// lock: a limit that the balance breaks already is refused, and then
+// neither is changed. Needs no key: sending it again changes nothing.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/accounts/{id}/limits (the `SetAccountLimits` operationId).
+func (c *ClientWithResponses) SetAccountLimitsWithBodyWithResponse(ctx context.Context, id ID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetAccountLimitsResponse, error) {
+	rsp, err := c.SetAccountLimitsWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetAccountLimitsResponse(rsp)
+}
+
+// SetAccountLimitsWithResponse Change between what an account's balance stays.
+//
+// A limit that is left out stays as it is. Judged under the account's
+// lock: a limit that the balance breaks already is refused, and then
+// neither is changed. Needs no key: sending it again changes nothing.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/accounts/{id}/limits (the `SetAccountLimits` operationId).
+func (c *ClientWithResponses) SetAccountLimitsWithResponse(ctx context.Context, id ID, body SetAccountLimitsJSONRequestBody, reqEditors ...RequestEditorFn) (*SetAccountLimitsResponse, error) {
+	rsp, err := c.SetAccountLimits(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetAccountLimitsResponse(rsp)
 }
 
 // UnfreezeAccountWithResponse Let a frozen account be debited and credited again.
@@ -6370,6 +7403,142 @@ func ParseGetAccountResponse(rsp *http.Response) (*GetAccountResponse, error) {
 	return response, nil
 }
 
+// ParseUpdateAccountResponse parses an HTTP response from a UpdateAccountWithResponse call
+func ParseUpdateAccountResponse(rsp *http.Response) (*UpdateAccountResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateAccountResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Account
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest RequestTimeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest LockUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest PayloadTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest UpdateRefused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest WriteUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers UpdateAccountResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 409:
+		var headers UpdateAccountResponse409Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers409 = &headers
+	case rsp.StatusCode == 503:
+		var headers UpdateAccountResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseCloseAccountResponse parses an HTTP response from a CloseAccountWithResponse call
 func ParseCloseAccountResponse(rsp *http.Response) (*CloseAccountResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -6486,6 +7655,142 @@ func ParseCloseAccountResponse(rsp *http.Response) (*CloseAccountResponse, error
 		response.Headers409 = &headers
 	case rsp.StatusCode == 503:
 		var headers CloseAccountResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseSetAccountDirectionsResponse parses an HTTP response from a SetAccountDirectionsWithResponse call
+func ParseSetAccountDirectionsResponse(rsp *http.Response) (*SetAccountDirectionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SetAccountDirectionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Account
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest RequestTimeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest LockUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest PayloadTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest StatusRefused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest WriteUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers SetAccountDirectionsResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 409:
+		var headers SetAccountDirectionsResponse409Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers409 = &headers
+	case rsp.StatusCode == 503:
+		var headers SetAccountDirectionsResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
@@ -6699,6 +8004,142 @@ func ParseFreezeAccountResponse(rsp *http.Response) (*FreezeAccountResponse, err
 		response.Headers409 = &headers
 	case rsp.StatusCode == 503:
 		var headers FreezeAccountResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseSetAccountLimitsResponse parses an HTTP response from a SetAccountLimitsWithResponse call
+func ParseSetAccountLimitsResponse(rsp *http.Response) (*SetAccountLimitsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SetAccountLimitsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Account
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest RequestTimeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest LimitsConflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest PayloadTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest StatusRefused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest WriteUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers SetAccountLimitsResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 409:
+		var headers SetAccountLimitsResponse409Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers409 = &headers
+	case rsp.StatusCode == 503:
+		var headers SetAccountLimitsResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {

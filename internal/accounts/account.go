@@ -1,4 +1,4 @@
-// Package accounts opens, reads, lists, freezes and closes the holders of
+// Package accounts opens, reads, lists, changes and closes the holders of
 // balances, and reads their statements. It never writes a balance: that is
 // package transfer's. Start reading at [Service].
 package accounts
@@ -28,18 +28,28 @@ const (
 )
 
 // An Account holds a balance in one currency; a credit raises it.
+//
+// Answers that idempotency keys keep have it as JSON, by these names: a field
+// may be added, and is zero in what was stored before.
 type Account struct {
-	ID         uuid.UUID
-	Kind       string
-	Currency   string
-	Name       string
-	Status     string
-	Balance    decimal.Decimal  // major units
-	MinBalance *decimal.Decimal // nil: no limit, as the external accounts have
-	Version    int64            // counts the entries
-	Metadata   map[string]string
-	CreatedAt  time.Time
+	ID             uuid.UUID
+	Kind           string
+	Currency       string
+	Name           string
+	Status         string
+	Balance        decimal.Decimal  // major units
+	Held           decimal.Decimal  // what open holds reserve
+	MinBalance     *decimal.Decimal // nil: no limit, as the external accounts have
+	MaxBalance     *decimal.Decimal // nil: no limit
+	DebitsBlocked  bool
+	CreditsBlocked bool
+	Version        int64 // counts the entries
+	Metadata       map[string]string
+	CreatedAt      time.Time
 }
+
+// Available is the part of the balance that no hold reserves.
+func (a Account) Available() decimal.Decimal { return a.Balance.Sub(a.Held) }
 
 // An Entry is one side of a transfer, as the statement of its account shows it.
 type Entry struct {
@@ -74,7 +84,8 @@ type Opening struct {
 	ID         uuid.UUID // uuid.Nil: the ledger chooses one
 	Currency   string
 	Name       string
-	MinBalance decimal.Decimal // zero or negative, which is an overdraft
+	MinBalance decimal.Decimal  // zero or negative, which is an overdraft
+	MaxBalance *decimal.Decimal // zero or positive; nil: no limit
 	Metadata   map[string]string
 	Key        *idempotency.Key // nil: every call opens another account
 }
@@ -87,12 +98,10 @@ func (o Opening) Validate() error {
 	}
 	if !money.IsCurrency(o.Currency) {
 		c.Add("currency", "must be an ISO 4217 code in capitals, like USD")
-	} else if err := money.CheckRange(o.MinBalance, o.Currency); err != nil {
-		c.Add("min_balance", "%v", err)
+	} else {
+		checkScale(&c, o.Currency, &o.MinBalance, o.MaxBalance)
 	}
-	if o.MinBalance.Sign() > 0 {
-		c.Add("min_balance", "must be zero or negative")
-	}
+	checkSigns(&c, &o.MinBalance, o.MaxBalance)
 	c.Text("name", o.Name, invalid.MaxName)
 	c.Metadata("metadata", o.Metadata)
 	if o.Key != nil {
@@ -106,8 +115,11 @@ func (o Opening) fingerprint() idempotency.Fingerprint {
 	if o.ID != uuid.Nil {
 		id = o.ID.String()
 	}
-	return idempotency.Sum("POST /v1/accounts",
-		id, o.Currency, o.Name, money.Format(o.MinBalance, o.Currency), idempotency.SumMap(o.Metadata))
+	fields := []string{id, o.Currency, o.Name, money.Format(o.MinBalance, o.Currency), idempotency.SumMap(o.Metadata)}
+	if o.MaxBalance != nil { // without one, the sum is what it was before there were any
+		fields = append(fields, money.Format(*o.MaxBalance, o.Currency))
+	}
+	return idempotency.Sum("POST /v1/accounts", fields...)
 }
 
 // A Filter selects accounts, in the order of their ids.

@@ -28,13 +28,14 @@ func TestOpeningsAreValidatedWithAllTheirFaults(t *testing.T) {
 	}{
 		{"good", accounts.Opening{Currency: "USD"}, nil},
 		{"good overdraft", accounts.Opening{Currency: "KWD", MinBalance: number("-0.001")}, nil},
+		{"good limits", accounts.Opening{Currency: "JPY", MinBalance: number("-1"), MaxBalance: new(number("0"))}, nil},
 		{"all bad", accounts.Opening{
-			ID: accounts.ExternalID("USD"), Currency: "usd", MinBalance: number("1"), Name: strings.Repeat("ü", 201),
-			Metadata: map[string]string{"a": "\x00"}, Key: key(""),
-		}, []string{"id", "currency", "min_balance", "name", "metadata/a", "Idempotency-Key"}},
+			ID: accounts.ExternalID("USD"), Currency: "usd", MinBalance: number("1"), MaxBalance: new(number("-1")),
+			Name: strings.Repeat("ü", 201), Metadata: map[string]string{"a": "\x00"}, Key: key(""),
+		}, []string{"id", "currency", "min_balance", "max_balance", "name", "metadata/a", "Idempotency-Key"}},
 		{"no currency", accounts.Opening{}, []string{"currency"}},
-		{"too precise", accounts.Opening{Currency: "JPY", MinBalance: number("-0.5")}, []string{"min_balance"}},
-		{"too large", accounts.Opening{Currency: "USD", MinBalance: number("-1e18")}, []string{"min_balance"}},
+		{"too precise", accounts.Opening{Currency: "JPY", MinBalance: number("-0.5"), MaxBalance: new(number("0.5"))}, []string{"min_balance", "max_balance"}},
+		{"too large", accounts.Opening{Currency: "USD", MinBalance: number("-1e18"), MaxBalance: new(number("1e18"))}, []string{"min_balance", "max_balance"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -79,11 +80,11 @@ func TestExternalIDsAreFixedAndSortLast(t *testing.T) {
 func TestOpenOpensWhatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	_, s := newService(t)
-	minimum := number("-50")
+	minimum, maximum := number("-50"), number("1000")
 	id := uuid.Must(uuid.NewV7())
-	got := open(t, s, accounts.Opening{ID: id, Currency: "USD", Name: "Ada", MinBalance: minimum, Metadata: map[string]string{"a": "b"}})
+	got := open(t, s, accounts.Opening{ID: id, Currency: "USD", Name: "Ada", MinBalance: minimum, MaxBalance: &maximum, Metadata: map[string]string{"a": "b"}})
 	want := accounts.Account{
-		ID: id, Kind: "customer", Currency: "USD", Name: "Ada", Status: "open", Balance: zero, MinBalance: &minimum,
+		ID: id, Kind: "customer", Currency: "USD", Name: "Ada", Status: "open", Balance: zero, MinBalance: &minimum, MaxBalance: &maximum,
 		Metadata: map[string]string{"a": "b"}, CreatedAt: got.CreatedAt,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -168,6 +169,7 @@ func TestAReplayIsTheFirstAnswerAndOpensNothing(t *testing.T) {
 		for name, other := range map[string]accounts.Opening{
 			"currency": {ID: id, Currency: "EUR", Key: key("k")},
 			"name":     {ID: id, Currency: "USD", Name: "Eve", MinBalance: o.MinBalance, Metadata: o.Metadata, Key: key("k")},
+			"maximum":  {ID: id, Currency: "USD", Name: "Ada", MinBalance: o.MinBalance, MaxBalance: new(zero), Metadata: o.Metadata, Key: key("k")},
 			"id":       {ID: uuid.Must(uuid.NewV7()), Currency: "USD", Name: "Ada", MinBalance: o.MinBalance, Metadata: o.Metadata, Key: key("k")},
 		} {
 			if _, _, err := s.Open(t.Context(), other); !errors.Is(err, idempotency.ErrKeyReused) {
@@ -181,6 +183,35 @@ func TestAReplayIsTheFirstAnswerAndOpensNothing(t *testing.T) {
 		if other := open(t, s, o); other.ID == first.ID {
 			t.Error("another principal got this one's account")
 		}
+	}
+}
+
+// What a key was claimed for, and what it was answered with, before accounts
+// had holds, a maximum and directions.
+func TestAnOpeningOfAnOlderReleaseIsReplayed(t *testing.T) {
+	t.Parallel()
+	db, s := newService(t)
+	exec(t, db, `
+		INSERT INTO idempotency_keys (principal, key, fingerprint, resource_id, answer)
+		VALUES ('tester', 'k', '\x92dbb663e9851c021760febf98136c102b32d4a7a59bb5a1b5e8be9874c4158a', '0199d5f0-4b7c-7c1e-9d8a-1f2e3d4c5b6a',
+		        '{"Call": "01a23068-2b1e-7565-8a9a-fa892ce84322", "Exists": false, "Account": {"ID": "0199d5f0-4b7c-7c1e-9d8a-1f2e3d4c5b6a",
+		          "Kind": "customer", "Name": "Ada", "Status": "open", "Balance": "0", "Version": 0, "Currency": "USD", "Metadata": {"a": "b"},
+		          "CreatedAt": "2026-12-01T07:01:02.89807Z", "MinBalance": "-50"}}')`)
+	o := accounts.Opening{
+		ID: uuid.MustParse("0199d5f0-4b7c-7c1e-9d8a-1f2e3d4c5b6a"), Currency: "USD", Name: "Ada",
+		MinBalance: number("-50"), Metadata: map[string]string{"a": "b"}, Key: key("k"),
+	}
+	got, replayed, err := s.Open(t.Context(), o)
+	want := accounts.Account{
+		ID: o.ID, Kind: "customer", Currency: "USD", Name: "Ada", Status: "open", Balance: zero, MinBalance: &o.MinBalance,
+		Metadata: map[string]string{"a": "b"}, CreatedAt: time.Date(2026, 12, 1, 7, 1, 2, 898070000, time.UTC),
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil || !replayed {
+		t.Errorf("replayed %v, error %v (-want +got):\n%s", replayed, err, diff)
+	}
+	o.MaxBalance = new(number("10"))
+	if _, _, err := s.Open(t.Context(), o); !errors.Is(err, idempotency.ErrKeyReused) {
+		t.Errorf("with a maximum: error = %v, want %v", err, idempotency.ErrKeyReused)
 	}
 }
 

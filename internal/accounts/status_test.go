@@ -71,9 +71,23 @@ func TestStatusesAreChecked(t *testing.T) {
 	}
 }
 
-// A change of status must judge the row that it gets, not the one it saw while
-// somebody else had it.
-func TestStatusIsJudgedAfterTheLock(t *testing.T) {
+func TestAnAccountWithSomethingHeldIsNotClosed(t *testing.T) {
+	t.Parallel()
+	db, s := newService(t)
+	id := open(t, s, accounts.Opening{Currency: "USD", MinBalance: number("-10")}).ID
+	exec(t, db, `UPDATE accounts SET held = 10 WHERE id = $1`, id) // of the overdraft
+	if _, err := s.Close(t.Context(), id); !errors.Is(err, accounts.ErrNotEmpty) {
+		t.Errorf("error = %v, want %v", err, accounts.ErrNotEmpty)
+	}
+	exec(t, db, `UPDATE accounts SET held = 0 WHERE id = $1`, id)
+	if got, err := s.Close(t.Context(), id); err != nil || got.Status != "closed" {
+		t.Errorf("answered %s, %v, want closed", got.Status, err)
+	}
+}
+
+// A change must judge the row that it gets, not the one it saw while somebody
+// else had it.
+func TestChangesAreJudgedAfterTheLock(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name     string
@@ -84,12 +98,18 @@ func TestStatusIsJudgedAfterTheLock(t *testing.T) {
 		{"freeze meets a close", `UPDATE accounts SET status = 'closed' WHERE id = $1`, (*accounts.Service).Freeze, accounts.ErrClosed},
 		{"unfreeze meets a close", `UPDATE accounts SET status = 'closed' WHERE id = $1`, (*accounts.Service).Unfreeze, accounts.ErrClosed},
 		{"close meets a credit", `UPDATE accounts SET balance = 1, version = version + 1 WHERE id = $1`, (*accounts.Service).Close, accounts.ErrNotEmpty},
+		{"close meets a hold", `UPDATE accounts SET held = 1 WHERE id = $1`, (*accounts.Service).Close, accounts.ErrNotEmpty},
+		{"a maximum meets a credit", `UPDATE accounts SET balance = 1, version = version + 1 WHERE id = $1`, setMax("0.99"), errOutOfLimits},
+		{"a minimum meets a debit", `UPDATE accounts SET balance = -1, version = version + 1 WHERE id = $1`, setMin("-0.99"), errOutOfLimits},
+		{"a minimum meets a hold", `UPDATE accounts SET held = 1 WHERE id = $1`, setMin("-0.99"), errOutOfLimits},
+		{"limits meet a close", `UPDATE accounts SET status = 'closed' WHERE id = $1`, setMax("10"), accounts.ErrClosed},
+		{"directions meet a close", `UPDATE accounts SET status = 'closed' WHERE id = $1`, blockDebits, accounts.ErrClosed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			db := testdb.New(t)
 			s := accounts.New(db, retry.Policy{Attempts: 3})
-			account, _, err := s.Open(t.Context(), accounts.Opening{Currency: "USD"})
+			account, _, err := s.Open(t.Context(), accounts.Opening{Currency: "USD", MinBalance: number("-10")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +134,7 @@ func TestStatusIsJudgedAfterTheLock(t *testing.T) {
 			if err := other.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-answered; !errors.Is(err, tt.want) {
+			if err := <-answered; !errors.Is(sentinel(err), tt.want) {
 				t.Errorf("error = %v, want %v", err, tt.want)
 			}
 		})

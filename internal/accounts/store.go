@@ -11,10 +11,11 @@ import (
 )
 
 const insertAccountSQL = `
-	INSERT INTO accounts (id, currency, name, min_balance, metadata)
-	VALUES ($1, $2, $3, $4, $5)
+	INSERT INTO accounts (id, currency, name, min_balance, max_balance, metadata)
+	VALUES ($1, $2, $3, $4, $5, $6)
 	ON CONFLICT (id) DO NOTHING
-	RETURNING id, kind, currency, name, status, balance, min_balance, version, metadata, created_at`
+	RETURNING id, kind, currency, name, status, balance, held, min_balance, max_balance,
+	          debits_blocked, credits_blocked, version, metadata, created_at`
 
 // After the customer's account and not before: ids rise, as in every other
 // place that holds more than one account, and the first account of a currency
@@ -32,7 +33,7 @@ func insertAccount(ctx context.Context, tx pgx.Tx, id uuid.UUID, o Opening) (acc
 	if metadata == nil {
 		metadata = map[string]string{}
 	}
-	rows, _ := tx.Query(ctx, insertAccountSQL, id, o.Currency, o.Name, o.MinBalance, metadata)
+	rows, _ := tx.Query(ctx, insertAccountSQL, id, o.Currency, o.Name, o.MinBalance, o.MaxBalance, metadata)
 	account, err = pgx.CollectExactlyOneRow(rows, scanAccount)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Account{}, true, nil
@@ -48,13 +49,15 @@ func insertAccount(ctx context.Context, tx pgx.Tx, id uuid.UUID, o Opening) (acc
 
 func scanAccount(row pgx.CollectableRow) (a Account, err error) {
 	err = row.Scan(&a.ID, &a.Kind, &a.Currency, &a.Name, &a.Status,
-		&a.Balance, &a.MinBalance, &a.Version, &a.Metadata, &a.CreatedAt)
+		&a.Balance, &a.Held, &a.MinBalance, &a.MaxBalance,
+		&a.DebitsBlocked, &a.CreditsBlocked, &a.Version, &a.Metadata, &a.CreatedAt)
 	a.CreatedAt = a.CreatedAt.UTC()
 	return a, err
 }
 
 const selectAccountSQL = `
-	SELECT id, kind, currency, name, status, balance, min_balance, version, metadata, created_at
+	SELECT id, kind, currency, name, status, balance, held, min_balance, max_balance,
+	       debits_blocked, credits_blocked, version, metadata, created_at
 	  FROM accounts
 	 WHERE id = $1`
 
@@ -72,7 +75,8 @@ func selectAccount(ctx context.Context, tx pgx.Tx, id uuid.UUID, lock string) (A
 }
 
 const selectAccountsSQL = `
-	SELECT id, kind, currency, name, status, balance, min_balance, version, metadata, created_at
+	SELECT id, kind, currency, name, status, balance, held, min_balance, max_balance,
+	       debits_blocked, credits_blocked, version, metadata, created_at
 	  FROM accounts
 	 WHERE id > $1
 	   AND ($2 = '' OR currency = $2)
@@ -126,14 +130,25 @@ func selectEntries(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Page) ([]Entr
 	return entries, nil
 }
 
-const updateStatusSQL = `
+// All that a change may alter, in one statement: the row is held, so what did
+// not change is what it was. Never the balance, nor what is held of it.
+const updateAccountSQL = `
 	UPDATE accounts
-	   SET status = $2
+	   SET name = $2,
+	       status = $3,
+	       min_balance = $4,
+	       max_balance = $5,
+	       debits_blocked = $6,
+	       credits_blocked = $7,
+	       metadata = $8
 	 WHERE id = $1`
 
-func updateStatus(ctx context.Context, tx pgx.Tx, id uuid.UUID, status string) error {
-	if _, err := tx.Exec(ctx, updateStatusSQL, id, status); err != nil {
-		return fmt.Errorf("update status: %w", err)
+// updateAccount writes an account whose row tx holds.
+func updateAccount(ctx context.Context, tx pgx.Tx, a Account) error {
+	_, err := tx.Exec(ctx, updateAccountSQL, a.ID, a.Name, a.Status, a.MinBalance, a.MaxBalance,
+		a.DebitsBlocked, a.CreditsBlocked, a.Metadata)
+	if err != nil {
+		return fmt.Errorf("update account: %w", err)
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ type newAccount struct {
 	Currency   text   `json:"currency"`
 	Name       text   `json:"name"`
 	MinBalance text   `json:"min_balance"`
+	MaxBalance text   `json:"max_balance"`
 	Metadata   labels `json:"metadata"`
 }
 
@@ -39,6 +40,9 @@ func (s *server) openAccount(w http.ResponseWriter, r *http.Request) error {
 		o.ID = f.id("id", body.ID.value)
 	}
 	o.MinBalance = f.amount("min_balance", body.MinBalance, o.Currency, money.ParseSigned)
+	if body.MaxBalance.given {
+		o.MaxBalance = new(f.amount("max_balance", body.MaxBalance, o.Currency, money.ParseSigned))
+	}
 	if err := f.validate(o.Validate()); err != nil {
 		return err
 	}
@@ -93,6 +97,118 @@ func change[D, T any](do func(context.Context, uuid.UUID) (D, error), body func(
 	}
 }
 
+// accountUpdate is the body of PATCH /v1/accounts/{id}.
+type accountUpdate struct {
+	Name     text   `json:"name"`
+	Metadata labels `json:"metadata"`
+}
+
+func (s *server) updateAccount(w http.ResponseWriter, r *http.Request) error {
+	var body accountUpdate
+	return s.changeAccount(w, r, &body, func(id uuid.UUID) (accounts.Account, error) {
+		u := accounts.Update{Metadata: body.Metadata}
+		if body.Name.given {
+			u.Name = &body.Name.value
+		}
+		return s.Accounts.Update(r.Context(), id, u)
+	})
+}
+
+// newLimits is the body of POST /v1/accounts/{id}/limits.
+type newLimits struct {
+	MinBalance text         `json:"min_balance"`
+	MaxBalance nullableText `json:"max_balance"`
+}
+
+func (s *server) setLimits(w http.ResponseWriter, r *http.Request) error {
+	var body newLimits
+	return s.changeAccount(w, r, &body, func(id uuid.UUID) (accounts.Account, error) {
+		// For its currency, which never changes: how amounts are read depends on it.
+		account, err := s.Accounts.Get(r.Context(), id)
+		if err != nil {
+			return accounts.Account{}, err
+		}
+		var f form
+		var l accounts.Limits
+		if body.MinBalance.given {
+			l.MinBalance = new(f.amount("min_balance", body.MinBalance, account.Currency, money.ParseSigned))
+		}
+		switch {
+		case body.MaxBalance.null:
+			l.MaxBalance = &decimal.NullDecimal{}
+		case body.MaxBalance.given:
+			amount := f.amount("max_balance", body.MaxBalance.text, account.Currency, money.ParseSigned)
+			l.MaxBalance = new(decimal.NewNullDecimal(amount))
+		}
+		if err := f.validate(l.Validate()); err != nil {
+			return accounts.Account{}, err
+		}
+		return s.Accounts.SetLimits(r.Context(), id, l)
+	})
+}
+
+// newDirections is the body of POST /v1/accounts/{id}/directions.
+type newDirections struct {
+	Debits  text `json:"debits"`
+	Credits text `json:"credits"`
+}
+
+func (s *server) setDirections(w http.ResponseWriter, r *http.Request) error {
+	var body newDirections
+	return s.changeAccount(w, r, &body, func(id uuid.UUID) (accounts.Account, error) {
+		var f form
+		d := accounts.Directions{
+			DebitsBlocked:  f.blocked("debits", body.Debits),
+			CreditsBlocked: f.blocked("credits", body.Credits),
+		}
+		if err := f.validate(d.Validate()); err != nil {
+			return accounts.Account{}, err
+		}
+		return s.Accounts.SetDirections(r.Context(), id, d)
+	})
+}
+
+// changeAccount answers with what do makes of the account in the path, when
+// body has been read.
+func (s *server) changeAccount(w http.ResponseWriter, r *http.Request, body any, do func(uuid.UUID) (accounts.Account, error)) error {
+	id, err := pathID(r)
+	if err != nil {
+		return err
+	}
+	if err := decode(r, body); err != nil {
+		return err
+	}
+	account, err := do(id)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, accountBody(account))
+}
+
+// What is said of an account's direction.
+const (
+	allowed = "allowed"
+	blocked = "blocked"
+)
+
+// blocked reads whether a direction is blocked; nil where nothing is said.
+func (f *form) blocked(field string, t text) *bool {
+	if !t.given {
+		return nil
+	}
+	if t.value != allowed && t.value != blocked {
+		f.Add(field, "must be %s or %s", allowed, blocked)
+	}
+	return new(t.value == blocked)
+}
+
+func directionBody(isBlocked bool) string {
+	if isBlocked {
+		return blocked
+	}
+	return allowed
+}
+
 func (s *server) listAccounts(w http.ResponseWriter, r *http.Request) error {
 	var f form
 	q := r.URL.Query()
@@ -120,31 +236,6 @@ func (s *server) listAccounts(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, listOf(page, accountBody, next))
 }
 
-func (s *server) listEntries(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r)
-	if err != nil {
-		return err
-	}
-	var f form
-	q := r.URL.Query()
-	p := accounts.Page{Descending: f.descending(q, "asc")}
-	limit := f.limit(q)
-	list := "entries?account_id=" + id.String() + "&descending=" + strconv.FormatBool(p.Descending)
-	if place := f.cursor(q, list, versionSize); place != nil {
-		p.After = placeVersion(place)
-	}
-	if err := f.Err(); err != nil {
-		return err
-	}
-	p.Limit = limit + 1
-	found, err := s.Accounts.Entries(r.Context(), id, p)
-	if err != nil {
-		return err
-	}
-	page, next := paged(found, limit, list, func(e accounts.Entry) []byte { return versionPlace(e.Version) })
-	return writeJSON(w, http.StatusOK, listOf(page, entryBody, next))
-}
-
 // accountJSON is an account as it is sent.
 type accountJSON struct {
 	ID         string            `json:"id"`
@@ -153,7 +244,12 @@ type accountJSON struct {
 	Name       string            `json:"name"`
 	Status     string            `json:"status"`
 	Balance    string            `json:"balance"`
+	Held       string            `json:"held"`
+	Available  string            `json:"available"`
 	MinBalance *string           `json:"min_balance"`
+	MaxBalance *string           `json:"max_balance"`
+	Debits     string            `json:"debits"`
+	Credits    string            `json:"credits"`
 	Version    string            `json:"version"`
 	Metadata   map[string]string `json:"metadata"`
 	CreatedAt  string            `json:"created_at"`
@@ -162,7 +258,9 @@ type accountJSON struct {
 func accountBody(a accounts.Account) accountJSON {
 	return accountJSON{
 		ID: a.ID.String(), Kind: a.Kind, Currency: a.Currency, Name: a.Name, Status: a.Status,
-		Balance: money.Format(a.Balance, a.Currency), MinBalance: formatOptional(a.MinBalance, a.Currency),
+		Balance: money.Format(a.Balance, a.Currency), Held: money.Format(a.Held, a.Currency), Available: money.Format(a.Available(), a.Currency),
+		MinBalance: formatOptional(a.MinBalance, a.Currency), MaxBalance: formatOptional(a.MaxBalance, a.Currency),
+		Debits: directionBody(a.DebitsBlocked), Credits: directionBody(a.CreditsBlocked),
 		Version: strconv.FormatInt(a.Version, 10), Metadata: a.Metadata, CreatedAt: formatTime(a.CreatedAt),
 	}
 }
@@ -177,26 +275,6 @@ func formatOptional(d *decimal.Decimal, currency string) *string {
 
 // formatTime writes what PostgreSQL keeps of a time: microseconds.
 func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
-
-// entryJSON is an entry as it is sent.
-type entryJSON struct {
-	AccountID      string `json:"account_id"`
-	Version        string `json:"version"`
-	Direction      string `json:"direction"`
-	Amount         string `json:"amount"`
-	BalanceAfter   string `json:"balance_after"`
-	TransferID     string `json:"transfer_id"`
-	OtherAccountID string `json:"other_account_id"`
-	CreatedAt      string `json:"created_at"`
-}
-
-func entryBody(e accounts.Entry) entryJSON {
-	return entryJSON{
-		AccountID: e.AccountID.String(), Version: strconv.FormatInt(e.Version, 10), Direction: e.Direction,
-		Amount: money.Format(e.Amount, e.Currency), BalanceAfter: money.Format(e.BalanceAfter, e.Currency),
-		TransferID: e.TransferID.String(), OtherAccountID: e.OtherAccountID.String(), CreatedAt: formatTime(e.CreatedAt),
-	}
-}
 
 // A listJSON is a page of items as it is sent.
 type listJSON[T any] struct {

@@ -56,11 +56,11 @@ func (c *loadedContract) find(r *http.Request) (*routers.Route, map[string]strin
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	if !slices.Contains([]string{"GET", "POST"}, method) || strings.HasSuffix(r.URL.Path, "/") {
+	if !slices.Contains([]string{"GET", "POST", "PATCH"}, method) || strings.HasSuffix(r.URL.Path, "/") {
 		return nil, nil // of which the library thinks otherwise
 	}
 	route, params, err := c.router.FindRoute(&http.Request{Method: method, URL: &url.URL{Path: r.URL.Path}})
-	if err != nil {
+	if err != nil || strings.Count(route.Path, "/") != strings.Count(r.URL.Path, "/") { // it takes nothing for an id
 		return nil, nil
 	}
 	return route, params

@@ -33,7 +33,7 @@ func FuzzBody(f *testing.F) {
 		if err := json.NewDecoder(bytes.NewReader(body)).Decode(&careless); err != nil {
 			t.Fatalf("%q is accepted, and refused by the standard library: %v", body, err)
 		}
-		for name, member := range map[string]text{"id": got.ID, "currency": got.Currency, "name": got.Name, "min_balance": got.MinBalance} {
+		for name, member := range map[string]text{"id": got.ID, "currency": got.Currency, "name": got.Name, "min_balance": got.MinBalance, "max_balance": got.MaxBalance} {
 			if want, given := careless[name].(string); want != member.value || given != member.given {
 				t.Fatalf("%q: %s is read as %+v, want %q, %t", body, name, member, want, given)
 			}

@@ -28,6 +28,21 @@ func (t *text) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
 	return err
 }
 
+// A nullableText is a string member that may be null, which then says something.
+type nullableText struct {
+	text // where it is not null
+	null bool
+}
+
+func (n *nullableText) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if dec.PeekKind() != jsontext.KindNull {
+		return n.text.UnmarshalJSONFrom(dec)
+	}
+	n.null = true
+	_, err := dec.ReadToken()
+	return err
+}
+
 // A number is an integer member of a body. Null is no number.
 type number struct {
 	value int // where it is beyond an int, the largest or the least

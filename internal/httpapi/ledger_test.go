@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/shopspring/decimal"
 
 	"github.com/rowlock/ledger/client"
@@ -244,6 +245,21 @@ func TestTheClient(t *testing.T) {
 	}
 	if p := refused.ApplicationProblemJSON422; p.Code != client.ProblemCodeInsufficientFunds || p.Available != "5.00" || p.AccountID != account.ID {
 		t.Errorf("refused with %+v", p)
+	}
+	// A maximum is set, stays where it is left out, and is removed by null.
+	for _, tt := range []struct {
+		max  **string
+		want *string
+	}{{new(new("7.00")), new("7.00")}, {nil, new("7.00")}, {new((*string)(nil)), nil}} {
+		limits := client.NewLimits{MinBalance: "-1.00", MaxBalance: tt.max}
+		changed, err := ledger.SetAccountLimitsWithResponse(t.Context(), account.ID, limits)
+		if err != nil || changed.JSON200 == nil || !cmp.Equal(changed.JSON200.MaxBalance, tt.want) {
+			t.Errorf("limits: %v %s", err, changed.Body)
+		}
+	}
+	changed, err := ledger.UpdateAccountWithResponse(t.Context(), account.ID, client.AccountUpdate{Metadata: &client.Metadata{}})
+	if err != nil || changed.JSON200 == nil || changed.JSON200.Debits != client.DirectionAllowed {
+		t.Errorf("update: %v %s", err, changed.Body)
 	}
 	listed, err := ledger.ListEntriesWithResponse(t.Context(), account.ID, &client.ListEntriesParams{Limit: new(10)})
 	if err != nil || listed.JSON200 == nil || len(listed.JSON200.Items) != 1 || listed.JSON200.NextCursor != "" {

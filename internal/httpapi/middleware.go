@@ -209,7 +209,7 @@ func bearer(h http.Header) (token string, ok bool) {
 // database connection. The time it has is that of a request.
 func (s *server) readBody(next http.Handler) http.Handler {
 	return handle(func(w http.ResponseWriter, r *http.Request) error {
-		if r.Method != http.MethodPost { // no other call has a body
+		if r.Method != http.MethodPost && r.Method != http.MethodPatch { // no other call has a body
 			next.ServeHTTP(w, r)
 			return nil
 		}

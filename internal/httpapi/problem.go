@@ -13,6 +13,7 @@ import (
 	"github.com/rowlock/ledger/internal/accounts"
 	"github.com/rowlock/ledger/internal/idempotency"
 	"github.com/rowlock/ledger/internal/invalid"
+	"github.com/rowlock/ledger/internal/money"
 	"github.com/rowlock/ledger/internal/payment"
 	"github.com/rowlock/ledger/internal/retry"
 	"github.com/rowlock/ledger/internal/transfer"
@@ -61,9 +62,11 @@ var kinds = []kind{
 	{is(errUnsupportedMediaType), 415, "unsupported-media-type", "The body is of another type", "Send the body as Content-Type: application/json, without a Content-Encoding.", false},
 
 	{is(accounts.ErrExists), 409, "account-exists", "The account exists", "An account with this id is there already.", false},
-	{is(accounts.ErrNotEmpty), 409, "account-not-empty", "The account is not empty", "An account is closed with a zero balance only.", false},
+	{is(accounts.ErrNotEmpty), 409, "account-not-empty", "The account is not empty", "An account is closed with a zero balance only, and while nothing of it is held.", false},
 	{is(accounts.ErrClosed), 422, "account-closed", "The account is closed", "The account is closed, for good.", false},
-	{is(accounts.ErrExternal), 422, "external-account", "The account is external", "External accounts are neither frozen nor closed.", false},
+	{is(accounts.ErrExternal), 422, "external-account", "The account is external", "External accounts are not changed but by transfers.", false},
+
+	{as[*accounts.OutOfLimitsError], 409, "balance-out-of-limits", "The balance is beyond the limit", "", false},
 
 	{as[*payment.StatusError], 409, "payment-status", "The payment's status does not allow this", "", false},
 
@@ -124,6 +127,12 @@ type problem struct {
 	Currency  string  `json:"currency,omitempty"`
 	Available string  `json:"available,omitempty"`
 	Required  string  `json:"required,omitempty"`
+
+	// For a limit that is not set.
+	Balance    string  `json:"balance,omitempty"`
+	Held       string  `json:"held,omitempty"`
+	MinBalance *string `json:"min_balance,omitempty"`
+	MaxBalance *string `json:"max_balance,omitempty"`
 }
 
 type fault struct {
@@ -158,6 +167,11 @@ func describe(err error, requestID string) problem {
 	}
 	if e, ok := errors.AsType[*payment.StatusError](err); ok {
 		p.Detail = e.Error()
+	}
+	if e, ok := errors.AsType[*accounts.OutOfLimitsError](err); ok {
+		p.Detail, p.AccountID, p.Currency = e.Error(), e.AccountID.String(), e.Currency
+		p.Balance, p.Held = money.Format(e.Balance, e.Currency), money.Format(e.Held, e.Currency)
+		p.MinBalance, p.MaxBalance = formatOptional(e.MinBalance, e.Currency), formatOptional(e.MaxBalance, e.Currency)
 	}
 	if refusal, ok := errors.AsType[*transfer.Refusal](err); ok {
 		p.Detail = refusal.Error()

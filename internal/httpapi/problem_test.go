@@ -130,7 +130,7 @@ func TestTheFirstLineCounts(t *testing.T) {
 // or a refusal or a fault does not bring.
 func TestTheTableIsComplete(t *testing.T) {
 	for _, k := range kinds {
-		bringsItsOwn := k.code == "invalid-request" || k.code == "payment-status" || k.status == http.StatusUnprocessableEntity
+		bringsItsOwn := k.code == "invalid-request" || k.code == "payment-status" || k.code == "balance-out-of-limits" || k.status == http.StatusUnprocessableEntity
 		if k.title == "" || k.detail == "" && !bringsItsOwn {
 			t.Errorf("%s has no title or detail", k.code)
 		}

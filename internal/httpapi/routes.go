@@ -37,6 +37,9 @@ func (s *server) routes() chi.Router {
 		r.Post("/v1/accounts", handle(query(s.openAccount)))
 		r.Get("/v1/accounts", handle(query(s.listAccounts, "currency", "status", "limit", "cursor")))
 		r.Get("/v1/accounts/{id}", handle(query(s.getAccount)))
+		r.Patch("/v1/accounts/{id}", handle(query(s.updateAccount)))
+		r.Post("/v1/accounts/{id}/limits", handle(query(s.setLimits)))
+		r.Post("/v1/accounts/{id}/directions", handle(query(s.setDirections)))
 		r.Post("/v1/accounts/{id}/freeze", handle(query(change(s.Accounts.Freeze, accountBody))))
 		r.Post("/v1/accounts/{id}/unfreeze", handle(query(change(s.Accounts.Unfreeze, accountBody))))
 		r.Post("/v1/accounts/{id}/close", handle(query(change(s.Accounts.Close, accountBody))))
@@ -80,8 +83,10 @@ func methodNotAllowed(routes chi.Routes) handler {
 		if routes.Match(chi.NewRouteContext(), http.MethodGet, path) {
 			allowed = append(allowed, http.MethodGet, http.MethodHead)
 		}
-		if routes.Match(chi.NewRouteContext(), http.MethodPost, path) {
-			allowed = append(allowed, http.MethodPost)
+		for _, method := range []string{http.MethodPost, http.MethodPatch} {
+			if routes.Match(chi.NewRouteContext(), method, path) {
+				allowed = append(allowed, method)
+			}
 		}
 		if len(allowed) == 0 {
 			return errNotFound // a method that chi does not know, on a path that nobody does

@@ -96,9 +96,10 @@ func inOrder(ids []uuid.UUID) []uuid.UUID {
 func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
 
 // selectBalancesSQL reads accounts. A mode may add a lock; the order of the
-// rows is then the order of the locks.
+// rows is then the order of the locks. Most accounts hold nothing, and NULL
+// costs less to read than a zero.
 const selectBalancesSQL = `
-	SELECT id, currency, balance, held, min_balance, max_balance, status, debits_blocked, credits_blocked, version, last_entry_at
+	SELECT id, currency, balance, NULLIF(held, 0), min_balance, max_balance, status, debits_blocked, credits_blocked, version, last_entry_at
 	  FROM accounts
 	 WHERE id = ANY($1)
 	 ORDER BY id`
@@ -161,8 +162,10 @@ func scanBalance(row pgx.CollectableRow) (*balance, error) {
 	a.id = id.Bytes
 	var errs [4]error
 	a.amount, errs[0] = toDecimal(amount)
-	a.held, errs[1] = toDecimal(held)
-	a.heldThen = a.held
+	if held.Valid {
+		a.held, errs[1] = toDecimal(held)
+		a.heldThen = a.held
+	}
 	a.min, errs[2] = toLimit(least)
 	a.max, errs[3] = toLimit(most)
 	if err := errors.Join(errs[:]...); err != nil {

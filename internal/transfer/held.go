@@ -26,7 +26,7 @@ import (
 const updateHeldBalancesSQL = `
 	UPDATE accounts a
 	   SET balance = h.balance,
-	       held = h.held,
+	       held = coalesce(h.held, a.held),
 	       version = a.version + h.entries,
 	       last_entry_at = CASE WHEN h.entries > 0 THEN $6 ELSE a.last_entry_at END
 	  FROM unnest($1::uuid[], $2::numeric[], $3::numeric[], $4::bigint[], $5::bigint[]) AS h (id, balance, held, version, entries)
@@ -66,15 +66,15 @@ func (b *books) queueHeldBalances(batch *pgx.Batch) {
 	var (
 		ids      = make(pgtype.FlatArray[pgtype.UUID], len(changed))
 		amounts  = make(pgtype.FlatArray[pgtype.Numeric], len(changed))
-		helds    = make(pgtype.FlatArray[pgtype.Numeric], len(changed))
+		reserved = reservedAmounts(changed)
 		versions = make(pgtype.FlatArray[int64], len(changed))
 		entries  = make(pgtype.FlatArray[int64], len(changed))
 	)
 	for i, a := range changed {
-		ids[i], amounts[i], helds[i] = pgUUID(a.id), pgNumeric(a.amount), pgNumeric(a.held)
+		ids[i], amounts[i] = pgUUID(a.id), pgNumeric(a.amount)
 		versions[i], entries[i] = a.version-a.entries, a.entries
 	}
-	batch.Queue(updateHeldBalancesSQL, ids, amounts, helds, versions, entries, b.at).Exec(func(tag pgconn.CommandTag) error {
+	batch.Queue(updateHeldBalancesSQL, ids, amounts, reserved, versions, entries, b.at).Exec(func(tag pgconn.CommandTag) error {
 		if got, want := tag.RowsAffected(), int64(len(changed)); got != want {
 			return fmt.Errorf("%d of %d accounts were written, though all were held", got, want)
 		}
@@ -122,8 +122,20 @@ func queueHeldTransfers(b *pgx.Batch, transfers []*Transfer, at time.Time) error
 	return nil
 }
 
-// optionalIDs returns the ids that id says, or NULL where there is none at all:
+// reservedAmounts returns what the holds keep, or NULL where none has changed:
 // unnest fills up a shorter array with nulls, and most groups have none.
+func reservedAmounts(changed []*balance) pgtype.FlatArray[pgtype.Numeric] {
+	if !slices.ContainsFunc(changed, func(a *balance) bool { return !a.held.Equal(a.heldThen) }) {
+		return nil
+	}
+	amounts := make(pgtype.FlatArray[pgtype.Numeric], len(changed))
+	for i, a := range changed {
+		amounts[i] = pgNumeric(a.held)
+	}
+	return amounts
+}
+
+// optionalIDs returns the ids that id says, or NULL where there is none at all.
 func optionalIDs(transfers []*Transfer, id func(*Transfer) uuid.UUID) pgtype.FlatArray[pgtype.UUID] {
 	if !slices.ContainsFunc(transfers, func(t *Transfer) bool { return id(t) != uuid.Nil }) {
 		return nil

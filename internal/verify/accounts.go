@@ -44,24 +44,25 @@ const selectAccountsOffSQL = `
 	    FROM entries
 	   GROUP BY account_id
 	)
-	SELECT a.id, a.kind, a.currency, a.balance, a.min_balance, a.version,
+	SELECT a.id, a.kind, a.currency, a.balance, a.held, a.min_balance, a.max_balance, a.version,
 	       coalesce(s.total, 0), coalesce(s.entries, 0), coalesce(s.last, 0)
 	  FROM accounts a
 	  LEFT JOIN sums s ON s.account_id = a.id
 	 WHERE a.balance <> coalesce(s.total, 0)
 	    OR a.version <> coalesce(s.entries, 0)
 	    OR a.version <> coalesce(s.last, 0)
-	    OR a.balance < a.min_balance
+	    OR a.balance - a.held < a.min_balance
+	    OR a.balance > a.max_balance
 	 ORDER BY a.id`
 
 // checkAccounts compares each account with the entries that it stands for.
 func checkAccounts(ctx context.Context, tx pgx.Tx, r *Report) error {
 	var id uuid.UUID
 	var kind, currency string
-	var balance, sum decimal.Decimal
-	var least *decimal.Decimal
+	var balance, held, sum decimal.Decimal
+	var least, most *decimal.Decimal
 	var version, entries, last int64
-	into := []any{&id, &kind, &currency, &balance, &least, &version, &sum, &entries, &last}
+	into := []any{&id, &kind, &currency, &balance, &held, &least, &most, &version, &sum, &entries, &last}
 	return each(ctx, tx, selectAccountsOffSQL, into, func() {
 		if off := balance.Sub(sum); !off.IsZero() {
 			total := r.total(currency)
@@ -78,11 +79,17 @@ func checkAccounts(ctx context.Context, tx pgx.Tx, r *Report) error {
 			r.add(Finding{Kind: Version, AccountID: id, Currency: currency,
 				Detail: fmt.Sprintf("account %s has version %d, and %d entries of which the last is %d", id, version, entries, last)})
 		}
-		if least != nil && balance.LessThan(*least) {
-			below := balance.Sub(*least)
+		if available := balance.Sub(held); least != nil && available.LessThan(*least) {
+			below := available.Sub(*least)
 			r.add(Finding{Kind: Overdrawn, AccountID: id, Currency: currency, Amount: below,
-				Detail: fmt.Sprintf("account %s has %s, below its minimum of %s by %s", id,
-					money.Format(balance, currency), money.Format(*least, currency), signed(below, currency))})
+				Detail: fmt.Sprintf("account %s has %s available, below its minimum of %s by %s", id,
+					money.Format(available, currency), money.Format(*least, currency), signed(below, currency))})
+		}
+		if most != nil && balance.GreaterThan(*most) {
+			above := balance.Sub(*most)
+			r.add(Finding{Kind: Overfull, AccountID: id, Currency: currency, Amount: above,
+				Detail: fmt.Sprintf("account %s has %s, above its maximum of %s by %s", id,
+					money.Format(balance, currency), money.Format(*most, currency), signed(above, currency))})
 		}
 	})
 }

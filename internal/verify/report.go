@@ -18,7 +18,8 @@ type Kind string
 const (
 	CurrencySum        Kind = "currency-sum"         // the balances of a currency do not add up to zero
 	Balance            Kind = "balance"              // a balance is not the sum of its entries
-	Overdrawn          Kind = "overdrawn"            // a balance is below its minimum
+	Overdrawn          Kind = "overdrawn"            // what is available is below its minimum
+	Overfull           Kind = "overfull"             // a balance is above its maximum
 	Version            Kind = "version"              // a version is not the count of the entries
 	VersionGap         Kind = "version-gap"          // a statement lacks a version, or has it twice
 	RunningBalance     Kind = "running-balance"      // an entry does not follow from the one before
@@ -33,7 +34,7 @@ const (
 
 // Kinds returns every kind, in the order of reports.
 func Kinds() []Kind {
-	return []Kind{CurrencySum, Balance, Overdrawn, Version, VersionGap, RunningBalance, TimeFalls,
+	return []Kind{CurrencySum, Balance, Overdrawn, Overfull, Version, VersionGap, RunningBalance, TimeFalls,
 		MissingAccount, CurrencyMismatch, KeyWithoutTransfer, RefusedTransfer, PaymentNotMade, PaymentNotDone}
 }
 

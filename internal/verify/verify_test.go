@@ -125,6 +125,12 @@ func TestDamageIsFound(t *testing.T) {
 		{"an overdraft", `ALTER TABLE accounts DROP CONSTRAINT accounts_available_covered;
 			UPDATE accounts SET min_balance = 0, balance = -3 WHERE id = ` + bobID,
 			map[verify.Kind]int64{verify.CurrencySum: 1, verify.Balance: 1, verify.Overdrawn: 1}, "-33"},
+		{"more is held than there is", `ALTER TABLE accounts DROP CONSTRAINT accounts_available_covered;
+			UPDATE accounts SET held = 31 WHERE id = ` + bobID,
+			map[verify.Kind]int64{verify.Overdrawn: 1}, "-1"},
+		{"a balance above its maximum", `ALTER TABLE accounts DROP CONSTRAINT accounts_balance_capped;
+			UPDATE accounts SET max_balance = 20 WHERE id = ` + bobID,
+			map[verify.Kind]int64{verify.Overfull: 1}, "10"},
 		{"time falls", "UPDATE transfers SET created_at = created_at - interval '1 hour' WHERE kind = 'debit'",
 			map[verify.Kind]int64{verify.TimeFalls: 2}, "0"},
 		{"an account is gone", "DELETE FROM accounts WHERE id = " + bobID,
