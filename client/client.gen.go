@@ -169,6 +169,7 @@ const (
 	ProblemCodeBalanceOutOfLimits   ProblemCode = "balance-out-of-limits"
 	ProblemCodeContention           ProblemCode = "contention"
 	ProblemCodeCurrencyMismatch     ProblemCode = "currency-mismatch"
+	ProblemCodeCursorExpired        ProblemCode = "cursor-expired"
 	ProblemCodeExternalAccount      ProblemCode = "external-account"
 	ProblemCodeForbidden            ProblemCode = "forbidden"
 	ProblemCodeIdempotencyKeyReused ProblemCode = "idempotency-key-reused"
@@ -208,6 +209,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeContention:
 		return true
 	case ProblemCodeCurrencyMismatch:
+		return true
+	case ProblemCodeCursorExpired:
 		return true
 	case ProblemCodeExternalAccount:
 		return true
@@ -840,6 +843,9 @@ type Transfer struct {
 	// Examples: 200.00
 	Amount Amount `json:"amount"`
 
+	// BatchID The batch that it was made in. Left out where it was made alone.
+	BatchID openapi_types.UUID `json:"batch_id,omitempty,omitzero"`
+
 	// CreatedAt A time in UTC, to the microsecond.
 	//
 	// Examples: 2026-05-01T09:30:00.123456Z
@@ -860,9 +866,12 @@ type Transfer struct {
 	// DebitBalanceAfter A balance in major units, negative after a minus, with exactly the currency's digits.
 	//
 	// Examples: 1250.00
-	DebitBalanceAfter Balance            `json:"debit_balance_after"`
-	Description       string             `json:"description"`
-	ID                openapi_types.UUID `json:"id"`
+	DebitBalanceAfter Balance `json:"debit_balance_after"`
+	Description       string  `json:"description"`
+
+	// HoldID The hold that it captures. Left out where it captures none.
+	HoldID openapi_types.UUID `json:"hold_id,omitempty,omitzero"`
+	ID     openapi_types.UUID `json:"id"`
 
 	// Kind `transfer`, `debit` or `credit`. There may be more one day: accept what you do not know.
 	//
@@ -873,13 +882,21 @@ type Transfer struct {
 	//
 	// Examples: {"order":"4711"}
 	Metadata Metadata `json:"metadata"`
+
+	// Reference Your own name for it. Left out where it has none.
+	Reference string `json:"reference,omitempty,omitzero"`
+
+	// ReversesTransferID The transfer that it takes back, or a part of it. Left out where it takes back none.
+	ReversesTransferID openapi_types.UUID `json:"reverses_transfer_id,omitempty,omitzero"`
 }
 
 // TransferList defines model for TransferList.
 type TransferList struct {
 	Items []Transfer `json:"items"`
 
-	// NextCursor The `cursor` of the next page; null on the last one.
+	// NextCursor The `cursor` of the next page. Null on the last one but for the feed,
+	// which is ascending without `account_id`: it is never null there, and
+	// the page that follows has what has been made meanwhile.
 	NextCursor NextCursor `json:"next_cursor"`
 }
 
@@ -911,6 +928,9 @@ type CloseRefused = Problem
 
 // CreditRefused Why there is no other answer, by RFC 9457.
 type CreditRefused = Problem
+
+// CursorExpired Why there is no other answer, by RFC 9457.
+type CursorExpired = Problem
 
 // DebitRefused Why there is no other answer, by RFC 9457.
 type DebitRefused = Problem
@@ -1052,6 +1072,38 @@ type CreatePaymentParams struct {
 type ListTransfersParams struct {
 	// AccountID Only transfers of which this account is a side.
 	AccountID *openapi_types.UUID `form:"account_id,omitempty" json:"account_id,omitempty"`
+
+	// Reference Only transfers with this reference; with `account_id`, only that
+	// account's own: of what it pays and, for credits, of what it is paid.
+	Reference *string `form:"reference,omitempty" json:"reference,omitempty"`
+
+	// Metadata `metadata[NAME]=VALUE`, at most ten of them: only transfers whose
+	// metadata has all of these members.
+	Metadata map[string]string `json:"metadata,omitempty,omitzero"`
+
+	// Currency Only transfers in this currency.
+	Currency *Currency `form:"currency,omitempty" json:"currency,omitempty"`
+
+	// AmountMin Only transfers of this amount or more. Needs `currency`.
+	AmountMin *Amount `form:"amount_min,omitempty" json:"amount_min,omitempty"`
+
+	// AmountMax Only transfers of this amount or less. Needs `currency`.
+	AmountMax *Amount `form:"amount_max,omitempty" json:"amount_max,omitempty"`
+
+	// CreatedFrom Only transfers made at this time, which has its zone, or later.
+	CreatedFrom *time.Time `form:"created_from,omitempty" json:"created_from,omitempty"`
+
+	// CreatedTo Only transfers made before this time, which has its zone.
+	CreatedTo *time.Time `form:"created_to,omitempty" json:"created_to,omitempty"`
+
+	// HoldID Only transfers that capture this hold.
+	HoldID *openapi_types.UUID `form:"hold_id,omitempty" json:"hold_id,omitempty"`
+
+	// ReversesTransferID Only transfers that take back this one, or a part of it.
+	ReversesTransferID *openapi_types.UUID `form:"reverses_transfer_id,omitempty" json:"reverses_transfer_id,omitempty"`
+
+	// BatchID Only transfers of this batch.
+	BatchID *openapi_types.UUID `form:"batch_id,omitempty" json:"batch_id,omitempty"`
 
 	// Order Oldest or newest transfer first.
 	Order *ListTransfersParamsOrder `form:"order,omitempty" json:"order,omitempty"`
@@ -1406,13 +1458,23 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/payments/{id}/retry (the `RetryPayment` operationId).
 	RetryPayment(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListTransfers List transfers.
+	// ListTransfers List and find transfers.
 	//
 	// In the order of their transactions or, with `account_id`, in that
-	// account's own order, that of its entries. Ascending without
-	// `account_id`, the list is a feed: it holds back what a transaction that
-	// is still under way could get in front of, so a reader that keeps its
-	// place misses nothing.
+	// account's own order, that of its entries. A list has the transfers that
+	// match all that is asked for.
+	//
+	// Ascending without `account_id`, the list is a feed: it holds back what a
+	// transaction that is still under way could get in front of, so a reader
+	// that keeps its place misses nothing. Each of its pages has a
+	// `next_cursor`, an empty one too; one with fewer than `limit` items is
+	// the last one for now.
+	// [How to read it.](https://github.com/rowlock/ledger/blob/main/docs/feed.md)
+	//
+	// `reference` with `account_id`, `metadata`, `hold_id`,
+	// `reverses_transfer_id` and `batch_id` have indexes. A search that walks
+	// over more than can be read in the time of a request is `unavailable`:
+	// narrow it, or go through the list in pages.
 	//
 	// Corresponds with GET /v1/transfers (the `ListTransfers` operationId).
 	ListTransfers(ctx context.Context, params *ListTransfersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1972,13 +2034,23 @@ func (c *Client) RetryPayment(ctx context.Context, id ID, reqEditors ...RequestE
 	return c.Client.Do(req)
 }
 
-// ListTransfers List transfers.
+// ListTransfers List and find transfers.
 //
 // In the order of their transactions or, with `account_id`, in that
-// account's own order, that of its entries. Ascending without
-// `account_id`, the list is a feed: it holds back what a transaction that
-// is still under way could get in front of, so a reader that keeps its
-// place misses nothing.
+// account's own order, that of its entries. A list has the transfers that
+// match all that is asked for.
+//
+// Ascending without `account_id`, the list is a feed: it holds back what a
+// transaction that is still under way could get in front of, so a reader
+// that keeps its place misses nothing. Each of its pages has a
+// `next_cursor`, an empty one too; one with fewer than `limit` items is
+// the last one for now.
+// [How to read it.](https://github.com/rowlock/ledger/blob/main/docs/feed.md)
+//
+// `reference` with `account_id`, `metadata`, `hold_id`,
+// `reverses_transfer_id` and `batch_id` have indexes. A search that walks
+// over more than can be read in the time of a request is `unavailable`:
+// narrow it, or go through the list in pages.
 //
 // Corresponds with GET /v1/transfers (the `ListTransfers` operationId).
 func (c *Client) ListTransfers(ctx context.Context, params *ListTransfersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3115,6 +3187,126 @@ func NewListTransfersRequest(server string, params *ListTransfersParams) (*http.
 
 		}
 
+		if params.Reference != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reference", *params.Reference, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Metadata != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("deepObject", true, "metadata", params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "object", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Currency != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "currency", *params.Currency, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.AmountMin != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "amount_min", *params.AmountMin, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.AmountMax != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "amount_max", *params.AmountMax, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.CreatedFrom != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "created_from", *params.CreatedFrom, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.CreatedTo != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "created_to", *params.CreatedTo, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.HoldID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "hold_id", *params.HoldID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ReversesTransferID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reverses_transfer_id", *params.ReversesTransferID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.BatchID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "batch_id", *params.BatchID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Order != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "order", *params.Order, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -3565,13 +3757,23 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/payments/{id}/retry (the `RetryPayment` operationId).
 	RetryPaymentWithResponse(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*RetryPaymentResponse, error)
 
-	// ListTransfersWithResponse List transfers.
+	// ListTransfersWithResponse List and find transfers.
 	//
 	// In the order of their transactions or, with `account_id`, in that
-	// account's own order, that of its entries. Ascending without
-	// `account_id`, the list is a feed: it holds back what a transaction that
-	// is still under way could get in front of, so a reader that keeps its
-	// place misses nothing.
+	// account's own order, that of its entries. A list has the transfers that
+	// match all that is asked for.
+	//
+	// Ascending without `account_id`, the list is a feed: it holds back what a
+	// transaction that is still under way could get in front of, so a reader
+	// that keeps its place misses nothing. Each of its pages has a
+	// `next_cursor`, an empty one too; one with fewer than `limit` items is
+	// the last one for now.
+	// [How to read it.](https://github.com/rowlock/ledger/blob/main/docs/feed.md)
+	//
+	// `reference` with `account_id`, `metadata`, `hold_id`,
+	// `reverses_transfer_id` and `batch_id` have indexes. A search that walks
+	// over more than can be read in the time of a request is `unavailable`:
+	// narrow it, or go through the list in pages.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6079,6 +6281,8 @@ type ListTransfersResponse struct {
 	ApplicationProblemJSON400 *InvalidRequest
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON410 the response for an HTTP 410 `application/problem+json` response
+	ApplicationProblemJSON410 *CursorExpired
 	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
 	ApplicationProblemJSON500 *Internal
 	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
@@ -6102,6 +6306,11 @@ func (r ListTransfersResponse) GetApplicationProblemJSON400() *InvalidRequest {
 // GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
 func (r ListTransfersResponse) GetApplicationProblemJSON401() *Unauthenticated {
 	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON410 returns the response for an HTTP 410 `application/problem+json` response
+func (r ListTransfersResponse) GetApplicationProblemJSON410() *CursorExpired {
+	return r.ApplicationProblemJSON410
 }
 
 // GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
@@ -6827,13 +7036,23 @@ func (c *ClientWithResponses) RetryPaymentWithResponse(ctx context.Context, id I
 	return ParseRetryPaymentResponse(rsp)
 }
 
-// ListTransfersWithResponse List transfers.
+// ListTransfersWithResponse List and find transfers.
 //
 // In the order of their transactions or, with `account_id`, in that
-// account's own order, that of its entries. Ascending without
-// `account_id`, the list is a feed: it holds back what a transaction that
-// is still under way could get in front of, so a reader that keeps its
-// place misses nothing.
+// account's own order, that of its entries. A list has the transfers that
+// match all that is asked for.
+//
+// Ascending without `account_id`, the list is a feed: it holds back what a
+// transaction that is still under way could get in front of, so a reader
+// that keeps its place misses nothing. Each of its pages has a
+// `next_cursor`, an empty one too; one with fewer than `limit` items is
+// the last one for now.
+// [How to read it.](https://github.com/rowlock/ledger/blob/main/docs/feed.md)
+//
+// `reference` with `account_id`, `metadata`, `hold_id`,
+// `reverses_transfer_id` and `batch_id` have indexes. A search that walks
+// over more than can be read in the time of a request is `unavailable`:
+// narrow it, or go through the list in pages.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -9301,6 +9520,13 @@ func ParseListTransfersResponse(rsp *http.Response) (*ListTransfersResponse, err
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 410:
+		var dest CursorExpired
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON410 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
 		var dest Internal

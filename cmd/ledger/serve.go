@@ -109,6 +109,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 		err = errors.Join(err, <-working)
 	}()
 	go s.sweepKeys(background)
+	go s.watchFeed(background)
 	go reloadTokens(background, hangups, tokens, logger)
 	return s.serve(ctx, con, d, tokens)
 }

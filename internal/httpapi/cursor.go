@@ -69,7 +69,7 @@ func paged[T any](items []T, limit int, list string, place func(T) []byte) (page
 const (
 	idSize       = 16
 	versionSize  = 8
-	positionSize = versionSize + 8 + idSize
+	positionSize = versionSize + 8 + 8 + idSize
 )
 
 func versionPlace(version int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(version)) }
@@ -77,14 +77,16 @@ func versionPlace(version int64) []byte { return binary.BigEndian.AppendUint64(n
 func placeVersion(place []byte) int64 { return int64(binary.BigEndian.Uint64(place)) }
 
 func positionPlace(p transfer.Position) []byte {
-	place := binary.BigEndian.AppendUint64(versionPlace(p.Version), p.TxID)
+	place := binary.BigEndian.AppendUint64(versionPlace(p.Version), uint64(p.Cluster))
+	place = binary.BigEndian.AppendUint64(place, p.TxID)
 	return append(place, p.ID[:]...)
 }
 
 func placePosition(place []byte) transfer.Position {
 	return transfer.Position{
 		Version: placeVersion(place[:versionSize]),
-		TxID:    binary.BigEndian.Uint64(place[versionSize:]),
+		Cluster: int64(binary.BigEndian.Uint64(place[versionSize:])),
+		TxID:    binary.BigEndian.Uint64(place[versionSize+8:]),
 		ID:      uuid.UUID(place[positionSize-idSize:]),
 	}
 }

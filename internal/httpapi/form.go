@@ -106,7 +106,8 @@ func (f *form) key(r *http.Request) *idempotency.Key {
 }
 
 // query refuses what h does not know of the query, and what is given twice.
-// Behind it, [url.URL.Query] loses nothing.
+// Behind it, [url.URL.Query] loses nothing. Of params, "metadata[]" is a family:
+// metadata[a], metadata[b] and so on, each of them once.
 func query(h handler, params ...string) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var f form
@@ -116,7 +117,7 @@ func query(h handler, params ...string) handler {
 		}
 		for name, all := range values {
 			switch {
-			case !slices.Contains(params, name):
+			case !admits(params, name):
 				f.Add(name, "is unknown")
 			case len(all) > 1:
 				f.Add(name, "must be given once")
@@ -129,6 +130,27 @@ func query(h handler, params ...string) handler {
 		}
 		return h(w, r)
 	}
+}
+
+func admits(params []string, name string) bool {
+	return slices.ContainsFunc(params, func(param string) bool {
+		_, ok := memberOf(param, name)
+		return ok || param == name
+	})
+}
+
+// memberOf returns what the parameter of that name has in its brackets, if it is
+// one of the family.
+func memberOf(family, name string) (member string, ok bool) {
+	prefix, ok := strings.CutSuffix(family, "[]")
+	if !ok {
+		return "", false
+	}
+	member, ok = strings.CutPrefix(name, prefix+"[")
+	if !ok {
+		return "", false
+	}
+	return strings.CutSuffix(member, "]")
 }
 
 // pathID reads the id that is part of the path.

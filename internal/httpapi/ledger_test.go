@@ -78,7 +78,7 @@ func TestPagesMissNothingAndRepeatNothing(t *testing.T) {
 	wg.Wait()
 	awaitFeed(t, h, more+1)
 	for _, target := range []string{
-		"/v1/transfers?order=asc", "/v1/transfers?order=desc",
+		"/v1/transfers?order=desc",
 		"/v1/transfers?order=asc&account_id=" + id, "/v1/transfers?account_id=" + id,
 		"/v1/accounts/" + id + "/entries?order=asc", "/v1/accounts/" + id + "/entries?order=desc",
 	} {
@@ -261,8 +261,17 @@ func TestTheClient(t *testing.T) {
 	if err != nil || changed.JSON200 == nil || changed.JSON200.Debits != client.DirectionAllowed {
 		t.Errorf("update: %v %s", err, changed.Body)
 	}
+	labels := map[string]string{"order": "a&b=c [d] +é"}
+	labelled, err := ledger.CreateCreditWithResponse(t.Context(), nil, client.NewCredit{AccountID: account.ID, Amount: "1.00", Currency: "USD", Metadata: labels})
+	if err != nil || labelled.JSON201 == nil {
+		t.Fatalf("credit: %v %s", err, labelled.Body)
+	}
+	found, err := ledger.ListTransfersWithResponse(t.Context(), &client.ListTransfersParams{Metadata: labels, CreatedTo: new(time.Now().Add(time.Hour))})
+	if err != nil || found.JSON200 == nil || len(found.JSON200.Items) != 1 || found.JSON200.Items[0].ID != labelled.JSON201.ID {
+		t.Errorf("found by metadata: %v %s", err, found.Body)
+	}
 	listed, err := ledger.ListEntriesWithResponse(t.Context(), account.ID, &client.ListEntriesParams{Limit: new(10)})
-	if err != nil || listed.JSON200 == nil || len(listed.JSON200.Items) != 1 || listed.JSON200.NextCursor != "" {
+	if err != nil || listed.JSON200 == nil || len(listed.JSON200.Items) != 2 || listed.JSON200.NextCursor != "" {
 		t.Errorf("entries: %v %s", err, listed.Body)
 	}
 }

@@ -57,6 +57,8 @@ var kinds = []kind{
 	{is(transfer.ErrNotFound), 404, "not-found", "Not found", "There is no transfer with this id.", false},
 	{is(payment.ErrNotFound), 404, "not-found", "Not found", "There is no payment with this id.", false},
 	{is(errMethodNotAllowed), 405, "method-not-allowed", "The method is not allowed", "This path has other methods: see Allow.", false},
+	{is(transfer.ErrPositionExpired), 410, "cursor-expired", "The cursor has expired",
+		"This cursor is of another database than the one that answers now. Read the list from its start.", false},
 	{is(errRequestTimeout), 408, "request-timeout", "The request took too long", "The body did not arrive in time. Nothing was done.", true},
 	{is(errPayloadTooLarge), 413, "payload-too-large", "The body is too large", "The body is larger than this server reads.", false},
 	{is(errUnsupportedMediaType), 415, "unsupported-media-type", "The body is of another type", "Send the body as Content-Type: application/json, without a Content-Encoding.", false},

@@ -40,6 +40,7 @@ var domainErrors = map[string]struct {
 	"transfer.ErrSameAccount":       {transfer.ErrSameAccount, "same-account"},
 	"transfer.ErrOverloaded":        {transfer.ErrOverloaded, "overloaded"},
 	"transfer.ErrNotFound":          {transfer.ErrNotFound, "not-found"},
+	"transfer.ErrPositionExpired":   {transfer.ErrPositionExpired, "cursor-expired"},
 	"transfer.ErrAccountNotFound":   {transfer.ErrAccountNotFound, "account-not-found"},
 	"transfer.ErrCurrencyMismatch":  {transfer.ErrCurrencyMismatch, "currency-mismatch"},
 	"transfer.ErrAccountFrozen":     {transfer.ErrAccountFrozen, "account-frozen"},

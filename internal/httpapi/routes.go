@@ -48,7 +48,7 @@ func (s *server) routes() chi.Router {
 		r.Post("/v1/transfers", handle(query(s.createTransfer)))
 		r.Post("/v1/debits", handle(query(s.createDebit)))
 		r.Post("/v1/credits", handle(query(s.createCredit)))
-		r.Get("/v1/transfers", handle(query(s.listTransfers, "account_id", "order", "limit", "cursor")))
+		r.Get("/v1/transfers", handle(query(s.listTransfers, transferParams...)))
 		r.Get("/v1/transfers/{id}", handle(query(s.getTransfer)))
 
 		r.Post("/v1/payments", handle(query(s.createPayment)))

@@ -2,7 +2,8 @@ package httpapi
 
 import (
 	"net/http"
-	"strconv"
+
+	"github.com/google/uuid"
 
 	"github.com/rowlock/ledger/internal/accounts"
 	"github.com/rowlock/ledger/internal/money"
@@ -113,12 +114,9 @@ func (s *server) getTransfer(w http.ResponseWriter, r *http.Request) error {
 func (s *server) listTransfers(w http.ResponseWriter, r *http.Request) error {
 	var f form
 	q := r.URL.Query()
-	filter := transfer.Filter{Descending: f.descending(q, "desc")}
-	if q.Has("account_id") {
-		filter.AccountID = f.id("account_id", q.Get("account_id"))
-	}
-	limit := f.limit(q)
-	list := "transfers?account_id=" + filter.AccountID.String() + "&descending=" + strconv.FormatBool(filter.Descending)
+	filter := f.transferFilter(q)
+	list := transferList(filter)
+	filter.Limit = f.limit(q)
 	if place := f.cursor(q, list, positionSize); place != nil {
 		after := placePosition(place)
 		filter.After = &after
@@ -126,12 +124,14 @@ func (s *server) listTransfers(w http.ResponseWriter, r *http.Request) error {
 	if err := f.Err(); err != nil {
 		return err
 	}
-	filter.Limit = limit + 1
 	found, err := s.Transfers.List(r.Context(), filter)
 	if err != nil {
 		return err
 	}
-	page, next := paged(found, limit, list, func(t transfer.Transfer) []byte { return positionPlace(t.PositionIn(filter)) })
+	page, next := found.Transfers, (*string)(nil)
+	if found.Next != nil {
+		next = new(sealCursor(list, positionPlace(*found.Next)))
+	}
 	return writeJSON(w, http.StatusOK, listOf(page, transferBody, next))
 }
 
@@ -148,6 +148,10 @@ type transferJSON struct {
 	DebitBalanceAfter  string            `json:"debit_balance_after"`
 	CreditBalanceAfter string            `json:"credit_balance_after"`
 	CreatedAt          string            `json:"created_at"`
+	Reference          string            `json:"reference,omitempty"`
+	HoldID             string            `json:"hold_id,omitempty"`
+	ReversesTransferID string            `json:"reverses_transfer_id,omitempty"`
+	BatchID            string            `json:"batch_id,omitempty"`
 }
 
 func transferBody(t transfer.Transfer) transferJSON {
@@ -159,5 +163,14 @@ func transferBody(t transfer.Transfer) transferJSON {
 		DebitBalanceAfter:  money.Format(t.DebitBalanceAfter, t.Currency),
 		CreditBalanceAfter: money.Format(t.CreditBalanceAfter, t.Currency),
 		CreatedAt:          formatTime(t.CreatedAt),
+		Reference:          t.Reference,
+		HoldID:             idOrNothing(t.HoldID), ReversesTransferID: idOrNothing(t.ReversesTransferID), BatchID: idOrNothing(t.BatchID),
 	}
+}
+
+func idOrNothing(id uuid.UUID) string {
+	if id == uuid.Nil {
+		return ""
+	}
+	return id.String()
 }

@@ -112,6 +112,8 @@ func TestBeginSetsTheLimits(t *testing.T) {
 			[]string{"begin", "SELECT set_config('lock_timeout', $1, true)[1]"}},
 		{"generic plans", pgx.TxOptions{}, retry.Policy{GenericPlans: true}, 0,
 			[]string{"begin", "SELECT set_config('plan_cache_mode', $1, true)[force_generic_plan]"}},
+		{"custom plans", pgx.TxOptions{}, retry.Policy{CustomPlans: true}, 0,
+			[]string{"begin", "SELECT set_config('plan_cache_mode', $1, true)[force_custom_plan]"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -49,6 +49,10 @@ type Policy struct {
 	// longer than to run it.
 	GenericPlans bool
 
+	// CustomPlans plans each statement for its parameters, every time. It is for
+	// statements of which a parameter that is NULL leaves a part out.
+	CustomPlans bool
+
 	// OnConflict, where not nil, is called for every attempt that failed for
 	// a reason that another attempt may resolve, the last one included.
 	OnConflict func(Conflict)
@@ -152,6 +156,9 @@ func (p Policy) begin(ctx context.Context, opts pgx.TxOptions) *pgx.Batch {
 	limit("idle_in_transaction_session_timeout", p.IdleTimeout)
 	if p.GenericPlans {
 		set("plan_cache_mode", "force_generic_plan")
+	}
+	if p.CustomPlans {
+		set("plan_cache_mode", "force_custom_plan")
 	}
 	if len(calls) > 0 {
 		b.Queue("SELECT "+strings.Join(calls, ", "), values...)

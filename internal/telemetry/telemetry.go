@@ -117,6 +117,17 @@ func (m *Metrics) WatchTransfers(waiting func() (queued, parked int)) {
 		func() float64 { _, parked := waiting(); return float64(parked) })
 }
 
+// WatchFeed returns a function that is to be told how far the feed of all
+// transfers lags behind.
+func (m *Metrics) WatchFeed() func(delay time.Duration) {
+	delay := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "ledger_feed_delay_seconds",
+		Help: "Age of the first transfer that the feed of all transfers holds back, for a transaction of the server that began to write before it and is still open; 0 for none.",
+	})
+	m.registry.MustRegister(delay)
+	return func(d time.Duration) { delay.Set(d.Seconds()) }
+}
+
 func (m *Metrics) gauge(name, help string, value func() float64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 }

@@ -25,6 +25,10 @@ var (
 
 	// ErrReversalOfReversal: what takes a transfer back is not taken back itself.
 	ErrReversalOfReversal = errors.New("the transfer is a reversal")
+
+	// ErrPositionExpired: the position is of another database cluster than the
+	// list is read from. The list must be read from its start.
+	ErrPositionExpired = errors.New("the position is of another database cluster")
 )
 
 // The refusals: judgements made inside the transaction, about accounts that it

@@ -267,12 +267,3 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID) (Transfer, error) {
 		return selectTransfer(ctx, tx, id)
 	})
 }
-
-// List returns the transfers that f selects, in f's order. Ascending, and of
-// all accounts, it returns what no later commit can get in front of: the rest
-// follows when the transactions that are under way have ended.
-func (s *Service) List(ctx context.Context, f Filter) ([]Transfer, error) {
-	return retry.Tx(ctx, s.db, readOnly, s.policy, func(ctx context.Context, tx pgx.Tx) ([]Transfer, error) {
-		return selectTransfers(ctx, tx, f)
-	})
-}

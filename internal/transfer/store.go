@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -64,81 +63,4 @@ func selectTransfer(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Transfer, err
 		return Transfer{}, fmt.Errorf("select transfer: %w", err)
 	}
 	return t, nil
-}
-
-// Ascending, the list stops where a transaction is still under way: one that
-// commits later may have a lower tx_id, and a reader that had gone past it
-// would never see it.
-const selectTransfersSQL = `
-	SELECT id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
-	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id,
-	       hold_id, reverses_transfer_id, batch_id, reference
-	  FROM transfers
-	 WHERE (tx_id, id) > ($1, $2)
-	   AND tx_id < pg_snapshot_xmin(pg_current_snapshot())
-	 ORDER BY tx_id, id
-	 LIMIT $3`
-
-const selectTransfersDescendingSQL = `
-	SELECT id, kind, debit_account_id, credit_account_id, amount, currency, description, metadata,
-	       debit_balance_after, credit_balance_after, debit_version, credit_version, created_at, tx_id,
-	       hold_id, reverses_transfer_id, batch_id, reference
-	  FROM transfers
-	 WHERE (tx_id, id) < ($1, $2)
-	 ORDER BY tx_id DESC, id DESC
-	 LIMIT $3`
-
-const selectAccountTransfersSQL = `
-	SELECT t.id, t.kind, t.debit_account_id, t.credit_account_id, t.amount, t.currency, t.description, t.metadata,
-	       t.debit_balance_after, t.credit_balance_after, t.debit_version, t.credit_version, t.created_at, t.tx_id,
-	       t.hold_id, t.reverses_transfer_id, t.batch_id, t.reference
-	  FROM (SELECT transfer_id, version
-	          FROM entries
-	         WHERE account_id = $1
-	           AND version > $2
-	         ORDER BY version
-	         LIMIT $3) e
-	  JOIN transfers t ON t.id = e.transfer_id
-	 ORDER BY e.version`
-
-const selectAccountTransfersDescendingSQL = `
-	SELECT t.id, t.kind, t.debit_account_id, t.credit_account_id, t.amount, t.currency, t.description, t.metadata,
-	       t.debit_balance_after, t.credit_balance_after, t.debit_version, t.credit_version, t.created_at, t.tx_id,
-	       t.hold_id, t.reverses_transfer_id, t.batch_id, t.reference
-	  FROM (SELECT transfer_id, version
-	          FROM entries
-	         WHERE account_id = $1
-	           AND version < $2
-	         ORDER BY version DESC
-	         LIMIT $3) e
-	  JOIN transfers t ON t.id = e.transfer_id
-	 ORDER BY e.version DESC`
-
-func selectTransfers(ctx context.Context, tx pgx.Tx, f Filter) ([]Transfer, error) {
-	sql, args := listSQL(f)
-	rows, _ := tx.Query(ctx, sql, args...)
-	transfers, err := pgx.CollectRows(rows, scanTransfer)
-	if err != nil {
-		return nil, fmt.Errorf("select transfers: %w", err)
-	}
-	return transfers, nil
-}
-
-// listSQL returns f's query. A list from the start has a position, too, the
-// one before or behind all others: with an OR in its place, a generic plan
-// would walk to every page from the start.
-func listSQL(f Filter) (string, []any) {
-	all, one := selectTransfersSQL, selectAccountTransfersSQL
-	var after Position
-	if f.Descending {
-		all, one = selectTransfersDescendingSQL, selectAccountTransfersDescendingSQL
-		after = Position{Version: math.MaxInt64, TxID: math.MaxUint64, ID: uuid.Max}
-	}
-	if f.After != nil {
-		after = *f.After
-	}
-	if f.AccountID != uuid.Nil {
-		return one, []any{f.AccountID, after.Version, f.Limit}
-	}
-	return all, []any{after.TxID, after.ID, f.Limit}
 }

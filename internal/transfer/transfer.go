@@ -160,31 +160,3 @@ func (c Command) fields() []string {
 	}
 	return fields
 }
-
-// A Filter selects transfers.
-type Filter struct {
-	// AccountID, where not nil, selects one account's transfers, in the order
-	// of its statement. Otherwise the order is that of (TxID, ID).
-	AccountID  uuid.UUID
-	Descending bool
-	After      *Position // nil: from the start
-	Limit      int
-}
-
-// A Position is a place in a list of transfers.
-type Position struct {
-	Version int64 // with AccountID: the version of the account there
-	TxID    uint64
-	ID      uuid.UUID
-}
-
-// PositionIn returns t's place in the list that f selects.
-func (t Transfer) PositionIn(f Filter) Position {
-	switch f.AccountID {
-	case uuid.Nil:
-		return Position{TxID: t.TxID, ID: t.ID}
-	case t.DebitAccountID:
-		return Position{Version: t.DebitVersion}
-	}
-	return Position{Version: t.CreditVersion}
-}

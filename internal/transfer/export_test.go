@@ -1,0 +1,4 @@
+package transfer
+
+// ListSQL is the query of a list.
+var ListSQL = listSQL
