@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rowlock/ledger/internal/bench"
+	"github.com/rowlock/ledger/internal/transfer"
 )
 
 type benchCmd struct {
@@ -26,6 +27,7 @@ type benchFlags struct {
 	Warmup    time.Duration `help:"Time before measuring." default:"1s"`
 	Duration  time.Duration `help:"Time to measure." default:"5s"`
 	Keys      bool          `help:"Send an Idempotency-Key with every request." default:"true" negatable:""`
+	Batch     int           `help:"Transfers in a request, by POST /v1/transfers/batch. 0: one, by POST /v1/transfers."`
 	ServeFlag []string      `help:"A further flag of the service that is started, like --serve-flag=--pool-size=32. Repeatable." placeholder:"FLAG" sep:"none"`
 	Results   string        `help:"Append every result to this file, and do not repeat what it has: an interrupted run goes on where it was." placeholder:"FILE"`
 
@@ -63,8 +65,8 @@ const benchConnections = "100"
 
 // open starts what is to be measured.
 func (f benchFlags) open(ctx context.Context, logger *slog.Logger) (*bench.Bench, *database, error) {
-	if f.Warmup < 0 || f.Duration <= 0 {
-		return nil, nil, errors.New("--warmup must not be negative, and --duration must be positive")
+	if err := f.check(); err != nil {
+		return nil, nil, err
 	}
 	binary, err := os.Executable()
 	if err != nil {
@@ -78,6 +80,13 @@ func (f benchFlags) open(ctx context.Context, logger *slog.Logger) (*bench.Bench
 		Conditions:  bench.Conditions{Accounts: f.Accounts, Warmup: f.Warmup, Duration: f.Duration, Keys: f.Keys},
 		DatabaseURL: d.url, Private: d.server != nil, Binary: binary, Serve: f.ServeFlag,
 	}, d, nil
+}
+
+func (f benchFlags) check() error {
+	if f.Warmup < 0 || f.Duration <= 0 || f.Batch < 0 || f.Batch > transfer.MaxBatch {
+		return fmt.Errorf("--warmup must not be negative, --duration must be positive, and --batch from 0 to %d", transfer.MaxBatch)
+	}
+	return nil
 }
 
 func (f benchFlags) store() (bench.Store, error) {

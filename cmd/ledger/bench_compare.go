@@ -51,7 +51,7 @@ func (c *benchCompareCmd) Run(ctx context.Context, con *console) (err error) {
 	_, noPgBench := exec.LookPath("pgbench")
 	grid := bench.Grid{
 		Modes: c.Modes, GroupSizes: c.GroupSizes, Workloads: c.Workloads, Clients: c.Clients, Preloads: c.Preload,
-		PgBench: noPgBench == nil,
+		Batch: c.Batch, PgBench: noPgBench == nil,
 	}
 	cells := grid.Cells()
 	fmt.Fprintf(con.stderr, "%d runs of %d cells in about %v\n", c.Rounds*len(cells), len(cells), b.Estimate(c.Rounds*len(cells)).Round(time.Second))

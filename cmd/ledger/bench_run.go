@@ -37,7 +37,7 @@ func (c *benchRunCmd) Run(ctx context.Context, con *console) (err error) {
 	if err != nil {
 		return err
 	}
-	cell := bench.Cell{Kind: bench.Service, Mode: c.Mode, GroupSize: c.GroupSize, Workload: c.Workload, Clients: c.Clients, Rate: c.Rate, Preload: c.Preload}
+	cell := bench.Cell{Kind: bench.Service, Mode: c.Mode, GroupSize: c.GroupSize, Workload: c.Workload, Clients: c.Clients, Rate: c.Rate, Preload: c.Preload, Batch: c.Batch}
 	logger := telemetry.NewLogger(con.stderr, slog.LevelWarn)
 	var b *bench.Bench
 	if c.URL != "" {

@@ -110,16 +110,21 @@ type baseRow struct {
 // errAccounts says that a transfer did not find its two accounts.
 var errAccounts = errors.New("the accounts are not there")
 
-func (c *baseCaller) transfer(debit, credit int) (code string, err error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return "", err
-	}
+func (c *baseCaller) call(pairs []pair) (code string, err error) {
 	send := c.sixTrips
 	if c.pipelined {
 		send = c.twoTrips
 	}
-	return "", send(context.Background(), native(id), c.ids[debit], c.ids[credit])
+	for _, p := range pairs {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return "", err
+		}
+		if err := send(context.Background(), native(id), c.ids[p.debit], c.ids[p.credit]); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
 }
 
 func (c *baseCaller) sixTrips(ctx context.Context, id, debit, credit pgtype.UUID) error {

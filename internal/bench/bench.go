@@ -34,7 +34,8 @@ type Cell struct {
 	GroupSize string  `json:"group_size,omitempty"` // of a service: a number, or [DefaultGroup]
 	Workload  string  `json:"workload"`
 	Clients   int     `json:"clients"`
-	Rate      float64 `json:"rate,omitempty"` // transfers a second; 0 is a closed loop
+	Rate      float64 `json:"rate,omitempty"`  // transfers a second; 0 is a closed loop
+	Batch     int     `json:"batch,omitempty"` // transfers in a request to a service; 0: one, that is no batch
 	Preload   int64   `json:"preload,omitempty"`
 }
 
@@ -52,6 +53,9 @@ func (c Cell) Name() string {
 	}
 	if c.Preload > 0 {
 		name += fmt.Sprintf(" after %d", c.Preload)
+	}
+	if c.Batch > 0 {
+		name += fmt.Sprintf(" in batches of %d", c.Batch)
 	}
 	if c.Rate > 0 {
 		name += fmt.Sprintf(" at %.0f/s", c.Rate)

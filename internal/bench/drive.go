@@ -31,7 +31,7 @@ func (b *Bench) drive(ctx context.Context, l *ledger, w Workload, callers []call
 	memory := &samples{}
 	answered := int64(0)
 	work := &load{
-		callers: callers, workload: w, accounts: len(l.ids), rate: r.Rate, warmup: b.Warmup, duration: b.Duration,
+		callers: callers, workload: w, accounts: len(l.ids), rate: r.Rate / float64(max(1, r.Batch)), batch: max(1, r.Batch), warmup: b.Warmup, duration: b.Duration,
 		begin: func() (err error) {
 			b.tell(r.Cell, "measure")
 			before, err = p.read(ctx)

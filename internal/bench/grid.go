@@ -16,6 +16,7 @@ type Grid struct {
 	Workloads  []string
 	Clients    []int
 	Preloads   []int64 // transfers that are already there; 0 for none
+	Batch      int     // transfers in a request to a service; 0: one, that is no batch
 	PgBench    bool    // whether there is a pgbench to compare *base* with
 }
 
@@ -34,7 +35,7 @@ func (g Grid) Cells() []Cell {
 			for _, size := range slices.Backward(g.sizes(mode)) {
 				for _, clients := range g.Clients {
 					for _, preload := range g.Preloads {
-						cells = append(cells, Cell{Kind: Service, Mode: mode, GroupSize: size, Workload: w, Clients: clients, Preload: preload})
+						cells = append(cells, Cell{Kind: Service, Mode: mode, GroupSize: size, Workload: w, Clients: clients, Preload: preload, Batch: g.Batch})
 					}
 				}
 			}
@@ -76,7 +77,7 @@ func baseOf(c Cell) (base Cell, ok bool) {
 	switch {
 	case c.Rate > 0 || c.Kind == Base && c.Clients == 1:
 		return Cell{}, false
-	case c.Clients == 1:
+	case c.Clients == 1 && c.Batch == 0:
 		return baseAtOne, true
 	case c.Workload == "uniform" || c.Workload == "hot":
 		return Cell{Kind: Base, Workload: c.Workload, Clients: BaseConnections}, true

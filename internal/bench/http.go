@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,10 +29,11 @@ type httpCaller struct {
 	dial func() (net.Conn, error)
 	conn net.Conn // nil after it broke
 
-	request            []byte
-	debit, credit, key []byte // parts of request
-	ids                []string
-	sent               uint64
+	request []byte
+	sides   [][]byte // parts of request: who pays and who is paid, in turn
+	key     []byte   // a part of request
+	ids     []string
+	sent    uint64
 
 	answer []byte
 }
@@ -39,8 +41,11 @@ type httpCaller struct {
 // answerTimeout is longer than the service takes to give up by itself.
 const answerTimeout = 30 * time.Second
 
-// answerSize is more than the service answers a transfer with.
-const answerSize = 16 << 10
+// answerSize is more than the service answers a transfer with, alone or in a batch.
+const (
+	answerSize = 16 << 10
+	memberSize = 2 << 10
+)
 
 // An httpTarget is where requests go.
 type httpTarget struct {
@@ -48,19 +53,23 @@ type httpTarget struct {
 	token string
 	ids   []uuid.UUID
 	run   string // begins every key, so that no run meets another's; "" sends none
+	batch int    // transfers in a request; 0: one, that is no batch
 }
 
 // newHTTPCaller makes the caller number n, which connects with its first
 // request.
 func newHTTPCaller(t httpTarget, n int) *httpCaller {
-	c := &httpCaller{dial: func() (net.Conn, error) { return dial(t.url) }, answer: make([]byte, answerSize)}
+	c := &httpCaller{dial: func() (net.Conn, error) { return dial(t.url) }, answer: make([]byte, answerSize+t.batch*memberSize)}
 	for _, id := range t.ids {
 		c.ids = append(c.ids, id.String())
 	}
 	blank := uuid.Nil.String()
-	body := `{"debit_account_id":"` + blank + `","credit_account_id":"` + blank + `","amount":"` + amount + `","currency":"USD"}`
+	route, body := "transfers", `{"debit_account_id":"`+blank+`","credit_account_id":"`+blank+`","amount":"`+amount+`","currency":"USD"}`
+	if t.batch > 0 {
+		route, body = "transfers/batch", `{"atomic":true,"transfers":[`+strings.Repeat(body+",", t.batch-1)+body+"]}"
+	}
 	var head bytes.Buffer
-	fmt.Fprintf(&head, "POST %s/v1/transfers HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n", t.url.Path, t.url.Host)
+	fmt.Fprintf(&head, "POST %s/v1/%s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n", t.url.Path, route, t.url.Host)
 	if t.token != "" {
 		fmt.Fprintf(&head, "Authorization: Bearer %s\r\n", t.token)
 	}
@@ -75,10 +84,14 @@ func newHTTPCaller(t httpTarget, n int) *httpCaller {
 	if keyEnd > 0 {
 		c.key = c.request[keyEnd-counterDigits : keyEnd]
 	}
-	first := bytes.Index(c.request, []byte(blank))
-	second := bytes.LastIndex(c.request, []byte(blank))
-	c.debit, c.credit = c.request[first:first+len(blank)], c.request[second:second+len(blank)]
-	return c
+	for rest := c.request; ; {
+		at := bytes.Index(rest, []byte(blank))
+		if at < 0 {
+			return c
+		}
+		c.sides = append(c.sides, rest[at:at+len(blank)])
+		rest = rest[at+len(blank):]
+	}
 }
 
 func dial(u *url.URL) (net.Conn, error) {
@@ -97,17 +110,19 @@ func dial(u *url.URL) (net.Conn, error) {
 // counterDigits is the width of the number that tells a caller's keys apart.
 const counterDigits = 12
 
-// transfer asks for one transfer, under a new key. code is that of the problem
-// that it was answered with, and "" where the money has moved. After an error
-// nobody knows.
-func (c *httpCaller) transfer(debit, credit int) (code string, err error) {
+// call asks for transfers, under a new key. code is that of the problem that it
+// was answered with, and "" where the money has moved. After an error nobody
+// knows.
+func (c *httpCaller) call(pairs []pair) (code string, err error) {
 	if c.conn == nil {
 		if c.conn, err = c.dial(); err != nil {
 			return "", err
 		}
 	}
-	copy(c.debit, c.ids[debit])
-	copy(c.credit, c.ids[credit])
+	for i, p := range pairs {
+		copy(c.sides[2*i], c.ids[p.debit])
+		copy(c.sides[2*i+1], c.ids[p.credit])
+	}
 	if err := c.conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return "", err
 	}

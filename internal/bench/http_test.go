@@ -50,7 +50,7 @@ func TestRequestsAreWhatTheServiceReads(t *testing.T) {
 	c := newHTTPCaller(target, 7)
 	defer c.close()
 	for i := range 5 {
-		if code, err := c.transfer(i%3, (i+1)%3); code != "" || err != nil {
+		if code, err := c.call([]pair{{i % 3, (i + 1) % 3}}); code != "" || err != nil {
 			t.Fatalf("transfer: %q, %v", code, err)
 		}
 	}
@@ -75,7 +75,7 @@ func TestKeysCanBeLeftOut(t *testing.T) {
 	target.run = ""
 	c := newHTTPCaller(target, 0)
 	defer c.close()
-	if code, err := c.transfer(0, 1); code != "" || err != nil {
+	if code, err := c.call([]pair{{0, 1}}); code != "" || err != nil {
 		t.Fatalf("transfer: %q, %v", code, err)
 	}
 	if len(fake.keys) != 1 || !fake.keys[""] {
@@ -98,7 +98,7 @@ func TestProblemsAreTold(t *testing.T) {
 		})
 		c := newHTTPCaller(target, 0)
 		for range 2 {
-			if code, err := c.transfer(0, 1); code != tt.want || err != nil {
+			if code, err := c.call([]pair{{0, 1}}); code != tt.want || err != nil {
 				t.Errorf("%s: %q, %v; want %q", tt.name, code, err, tt.want)
 			}
 		}
@@ -108,7 +108,7 @@ func TestProblemsAreTold(t *testing.T) {
 func TestAnAnswerThatBreaksOffIsNone(t *testing.T) {
 	_, target := startFake(t, func(http.ResponseWriter) { panic(http.ErrAbortHandler) })
 	c := newHTTPCaller(target, 0)
-	if code, err := c.transfer(0, 1); err == nil {
+	if code, err := c.call([]pair{{0, 1}}); err == nil {
 		t.Errorf("code %q and no error, want one", code)
 	}
 }

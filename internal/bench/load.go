@@ -8,13 +8,16 @@ import (
 	"time"
 )
 
-// A caller makes one transfer at a time, between accounts named by their places.
-// code is "" where the money has moved, and else why not. After an error nobody
-// knows, and the next call begins on a new connection.
+// A caller makes one call at a time, for one transfer or for a batch of them: all
+// or none. code is "" where the money has moved, and else why not. After an error
+// nobody knows, and the next call begins on a new connection.
 type caller interface {
-	transfer(debit, credit int) (code string, err error)
+	call(pairs []pair) (code string, err error)
 	close()
 }
+
+// A pair is who pays whom: accounts, by their places.
+type pair struct{ debit, credit int }
 
 func closeAll(callers []caller) {
 	for _, c := range callers {
@@ -28,7 +31,8 @@ type load struct {
 	callers  []caller
 	workload Workload
 	accounts int
-	rate     float64 // transfers a second by all callers; 0 is a closed loop
+	rate     float64 // calls a second by all callers; 0 is a closed loop
+	batch    int     // transfers in a call
 
 	warmup, duration time.Duration
 
@@ -67,7 +71,7 @@ func (l *load) run(ctx context.Context) (*tally, error) {
 	var wg sync.WaitGroup
 	for i, c := range l.callers {
 		tallies[i] = newTally()
-		w := &worker{load: l, caller: c, tally: tallies[i], begin: begin, end: end, finish: ctx.Done()}
+		w := &worker{load: l, caller: c, tally: tallies[i], begin: begin, end: end, finish: ctx.Done(), pairs: make([]pair, l.batch)}
 		w.pick = l.workload.picker(rand.New(rand.NewPCG(uint64(start.UnixNano()), uint64(i))), l.accounts)
 		if l.rate > 0 {
 			w.interval = time.Duration(float64(len(l.callers)) / l.rate * float64(time.Second))
@@ -128,6 +132,7 @@ type worker struct {
 	caller     caller
 	tally      *tally
 	pick       func() (debit, credit int)
+	pairs      []pair    // of one call
 	begin, end time.Time // of what is measured
 	finish     <-chan struct{}
 
@@ -152,10 +157,12 @@ func (w *worker) run() {
 			}
 			continue
 		}
-		debit, credit := w.pick()
-		code, err := w.caller.transfer(debit, credit)
-		w.tally.count(code, err, time.Since(start), !start.Before(w.begin))
-		w.load.answered.Add(1)
+		for i := range w.pairs {
+			w.pairs[i].debit, w.pairs[i].credit = w.pick()
+		}
+		code, err := w.caller.call(w.pairs)
+		w.tally.count(code, err, len(w.pairs), time.Since(start), !start.Before(w.begin))
+		w.load.answered.Add(int64(len(w.pairs)))
 		if err != nil || code != "" && code != refusedCode {
 			pause(w.finish, failurePause)
 		}

@@ -13,7 +13,7 @@ type fakeCaller struct {
 	answer func(call int) (took time.Duration, code string, err error)
 }
 
-func (c *fakeCaller) transfer(int, int) (string, error) {
+func (c *fakeCaller) call([]pair) (string, error) {
 	c.calls++
 	took, code, err := c.answer(c.calls)
 	time.Sleep(took)
@@ -25,7 +25,7 @@ func (c *fakeCaller) close() {}
 func runLoad(t *testing.T, rate float64, callers ...caller) *tally {
 	t.Helper()
 	l := &load{
-		callers: callers, workload: workloads[0], accounts: 10, rate: rate, warmup: time.Second, duration: 2 * time.Second,
+		callers: callers, workload: workloads[0], accounts: 10, rate: rate, batch: 1, warmup: time.Second, duration: 2 * time.Second,
 		begin: func() error { return nil }, end: func() error { return nil }, tick: func(time.Duration, int64) {},
 	}
 	tally, err := l.run(t.Context())
@@ -129,7 +129,7 @@ func TestALoadThatCannotBeginEnds(t *testing.T) {
 func TestPercentiles(t *testing.T) {
 	tally := newTally()
 	for us := range 1000 {
-		tally.count("", nil, time.Duration(us+1)*time.Millisecond, true)
+		tally.count("", nil, 1, time.Duration(us+1)*time.Millisecond, true)
 	}
 	got, err := tally.latency()
 	if err != nil {

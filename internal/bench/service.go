@@ -39,7 +39,7 @@ func (b *Bench) runService(ctx context.Context, l *ledger, w Workload, r *Result
 	if err != nil {
 		return err
 	}
-	target := httpTarget{url: parsed, token: b.Token, ids: l.ids}
+	target := httpTarget{url: parsed, token: b.Token, ids: l.ids, batch: r.Batch}
 	if b.Keys {
 		target.run = newRun()
 	}

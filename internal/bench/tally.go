@@ -13,8 +13,9 @@ import (
 // into a histogram when all is over: a histogram for each caller would push
 // what is measured out of the processor's caches.
 type tally struct {
-	// While measured. Latencies, in microseconds, are of transfers that were
-	// made or refused; codes counts all that was not made.
+	// While measured. Latencies, in microseconds, are of calls that were
+	// answered with what was made or refused; codes counts all transfers that
+	// were not made.
 	latencies []uint32
 	made      int64
 	codes     map[string]int64
@@ -26,24 +27,24 @@ type tally struct {
 
 func newTally() *tally { return &tally{codes: map[string]int64{}} }
 
-// count takes note of one answer.
-func (t *tally) count(code string, err error, took time.Duration, measured bool) {
+// count takes note of one answer, to a call for n transfers.
+func (t *tally) count(code string, err error, n int, took time.Duration, measured bool) {
 	if err != nil {
 		code, t.example = noAnswerCode, err
 	}
 	switch {
 	case code == "":
-		t.allMade++
+		t.allMade += int64(n)
 	case code != refusedCode:
-		t.allUnknown++
+		t.allUnknown += int64(n)
 	}
 	if !measured {
 		return
 	}
 	if code == "" {
-		t.made++
+		t.made += int64(n)
 	} else {
-		t.codes[code]++
+		t.codes[code] += int64(n)
 	}
 	if code == "" || code == refusedCode {
 		t.latencies = append(t.latencies, uint32(min(took.Microseconds(), math.MaxUint32)))
