@@ -38,19 +38,19 @@ func (e AccountKind) Valid() bool {
 
 // Defines values for AccountStatus.
 const (
-	Closed AccountStatus = "closed"
-	Frozen AccountStatus = "frozen"
-	Open   AccountStatus = "open"
+	AccountStatusClosed AccountStatus = "closed"
+	AccountStatusFrozen AccountStatus = "frozen"
+	AccountStatusOpen   AccountStatus = "open"
 )
 
 // Valid indicates whether the value is a known member of the AccountStatus enum.
 func (e AccountStatus) Valid() bool {
 	switch e {
-	case Closed:
+	case AccountStatusClosed:
 		return true
-	case Frozen:
+	case AccountStatusFrozen:
 		return true
-	case Open:
+	case AccountStatusOpen:
 		return true
 	default:
 		return false
@@ -69,6 +69,24 @@ func (e Approval) Valid() bool {
 	case ApprovalNone:
 		return true
 	case ApprovalRequired:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for BatchResultStatus.
+const (
+	Made    BatchResultStatus = "made"
+	Refused BatchResultStatus = "refused"
+)
+
+// Valid indicates whether the value is a known member of the BatchResultStatus enum.
+func (e BatchResultStatus) Valid() bool {
+	switch e {
+	case Made:
+		return true
+	case Refused:
 		return true
 	default:
 		return false
@@ -102,6 +120,30 @@ const (
 func (e HealthStatus) Valid() bool {
 	switch e {
 	case Ok:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for HoldStatus.
+const (
+	HoldStatusCaptured HoldStatus = "captured"
+	HoldStatusExpired  HoldStatus = "expired"
+	HoldStatusOpen     HoldStatus = "open"
+	HoldStatusVoided   HoldStatus = "voided"
+)
+
+// Valid indicates whether the value is a known member of the HoldStatus enum.
+func (e HoldStatus) Valid() bool {
+	switch e {
+	case HoldStatusCaptured:
+		return true
+	case HoldStatusExpired:
+		return true
+	case HoldStatusOpen:
+		return true
+	case HoldStatusVoided:
 		return true
 	default:
 		return false
@@ -161,34 +203,43 @@ func (e Permission) Valid() bool {
 
 // Defines values for ProblemCode.
 const (
-	ProblemCodeAccountClosed        ProblemCode = "account-closed"
-	ProblemCodeAccountExists        ProblemCode = "account-exists"
-	ProblemCodeAccountFrozen        ProblemCode = "account-frozen"
-	ProblemCodeAccountNotEmpty      ProblemCode = "account-not-empty"
-	ProblemCodeAccountNotFound      ProblemCode = "account-not-found"
-	ProblemCodeBalanceOutOfLimits   ProblemCode = "balance-out-of-limits"
-	ProblemCodeContention           ProblemCode = "contention"
-	ProblemCodeCurrencyMismatch     ProblemCode = "currency-mismatch"
-	ProblemCodeCursorExpired        ProblemCode = "cursor-expired"
-	ProblemCodeExternalAccount      ProblemCode = "external-account"
-	ProblemCodeForbidden            ProblemCode = "forbidden"
-	ProblemCodeIdempotencyKeyReused ProblemCode = "idempotency-key-reused"
-	ProblemCodeInsufficientFunds    ProblemCode = "insufficient-funds"
-	ProblemCodeInternal             ProblemCode = "internal"
-	ProblemCodeInvalidRequest       ProblemCode = "invalid-request"
-	ProblemCodeLimitExceeded        ProblemCode = "limit-exceeded"
-	ProblemCodeLockUnavailable      ProblemCode = "lock-unavailable"
-	ProblemCodeMethodNotAllowed     ProblemCode = "method-not-allowed"
-	ProblemCodeNotFound             ProblemCode = "not-found"
-	ProblemCodeOutcomeUnknown       ProblemCode = "outcome-unknown"
-	ProblemCodeOverloaded           ProblemCode = "overloaded"
-	ProblemCodePayloadTooLarge      ProblemCode = "payload-too-large"
-	ProblemCodePaymentStatus        ProblemCode = "payment-status"
-	ProblemCodeRequestTimeout       ProblemCode = "request-timeout"
-	ProblemCodeSameAccount          ProblemCode = "same-account"
-	ProblemCodeUnauthenticated      ProblemCode = "unauthenticated"
-	ProblemCodeUnavailable          ProblemCode = "unavailable"
-	ProblemCodeUnsupportedMediaType ProblemCode = "unsupported-media-type"
+	ProblemCodeAccountClosed           ProblemCode = "account-closed"
+	ProblemCodeAccountExists           ProblemCode = "account-exists"
+	ProblemCodeAccountFrozen           ProblemCode = "account-frozen"
+	ProblemCodeAccountNotEmpty         ProblemCode = "account-not-empty"
+	ProblemCodeAccountNotFound         ProblemCode = "account-not-found"
+	ProblemCodeBalanceOutOfLimits      ProblemCode = "balance-out-of-limits"
+	ProblemCodeCaptureExceedsHold      ProblemCode = "capture-exceeds-hold"
+	ProblemCodeContention              ProblemCode = "contention"
+	ProblemCodeCreditsBlocked          ProblemCode = "credits-blocked"
+	ProblemCodeCurrencyMismatch        ProblemCode = "currency-mismatch"
+	ProblemCodeCursorExpired           ProblemCode = "cursor-expired"
+	ProblemCodeDebitsBlocked           ProblemCode = "debits-blocked"
+	ProblemCodeExternalAccount         ProblemCode = "external-account"
+	ProblemCodeForbidden               ProblemCode = "forbidden"
+	ProblemCodeHoldStatus              ProblemCode = "hold-status"
+	ProblemCodeIdempotencyKeyReused    ProblemCode = "idempotency-key-reused"
+	ProblemCodeInsufficientFunds       ProblemCode = "insufficient-funds"
+	ProblemCodeInternal                ProblemCode = "internal"
+	ProblemCodeInvalidRequest          ProblemCode = "invalid-request"
+	ProblemCodeLimitExceeded           ProblemCode = "limit-exceeded"
+	ProblemCodeLockUnavailable         ProblemCode = "lock-unavailable"
+	ProblemCodeMaxBalanceExceeded      ProblemCode = "max-balance-exceeded"
+	ProblemCodeMethodNotAllowed        ProblemCode = "method-not-allowed"
+	ProblemCodeNotFound                ProblemCode = "not-found"
+	ProblemCodeOutcomeUnknown          ProblemCode = "outcome-unknown"
+	ProblemCodeOverloaded              ProblemCode = "overloaded"
+	ProblemCodePayloadTooLarge         ProblemCode = "payload-too-large"
+	ProblemCodePaymentStatus           ProblemCode = "payment-status"
+	ProblemCodeReferenceUsed           ProblemCode = "reference-used"
+	ProblemCodeRequestTimeout          ProblemCode = "request-timeout"
+	ProblemCodeReversalExceedsTransfer ProblemCode = "reversal-exceeds-transfer"
+	ProblemCodeReversalOfReversal      ProblemCode = "reversal-of-reversal"
+	ProblemCodeSameAccount             ProblemCode = "same-account"
+	ProblemCodeUnauthenticated         ProblemCode = "unauthenticated"
+	ProblemCodeUnavailable             ProblemCode = "unavailable"
+	ProblemCodeUnsupportedMediaType    ProblemCode = "unsupported-media-type"
+	ProblemCodeVersionMismatch         ProblemCode = "version-mismatch"
 )
 
 // Valid indicates whether the value is a known member of the ProblemCode enum.
@@ -206,15 +257,23 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeBalanceOutOfLimits:
 		return true
+	case ProblemCodeCaptureExceedsHold:
+		return true
 	case ProblemCodeContention:
+		return true
+	case ProblemCodeCreditsBlocked:
 		return true
 	case ProblemCodeCurrencyMismatch:
 		return true
 	case ProblemCodeCursorExpired:
 		return true
+	case ProblemCodeDebitsBlocked:
+		return true
 	case ProblemCodeExternalAccount:
 		return true
 	case ProblemCodeForbidden:
+		return true
+	case ProblemCodeHoldStatus:
 		return true
 	case ProblemCodeIdempotencyKeyReused:
 		return true
@@ -228,6 +287,8 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeLockUnavailable:
 		return true
+	case ProblemCodeMaxBalanceExceeded:
+		return true
 	case ProblemCodeMethodNotAllowed:
 		return true
 	case ProblemCodeNotFound:
@@ -240,7 +301,13 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodePaymentStatus:
 		return true
+	case ProblemCodeReferenceUsed:
+		return true
 	case ProblemCodeRequestTimeout:
+		return true
+	case ProblemCodeReversalExceedsTransfer:
+		return true
+	case ProblemCodeReversalOfReversal:
 		return true
 	case ProblemCodeSameAccount:
 		return true
@@ -249,6 +316,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeUnavailable:
 		return true
 	case ProblemCodeUnsupportedMediaType:
+		return true
+	case ProblemCodeVersionMismatch:
 		return true
 	default:
 		return false
@@ -393,6 +462,35 @@ type Approval string
 // Examples: 1250.00
 type Balance = string
 
+// Batch What became of a batch. Its transfers have its `id` as their `batch_id`.
+type Batch struct {
+	Atomic bool               `json:"atomic"`
+	ID     openapi_types.UUID `json:"id"`
+
+	// Results One for each member, in their order.
+	Results []BatchResult `json:"results"`
+}
+
+// BatchResult defines model for BatchResult.
+type BatchResult struct {
+	// Index The member's place in the request, from 0.
+	Index int `json:"index"`
+
+	// Problem Why there is no other answer, by RFC 9457.
+	Problem Problem `json:"problem,omitempty,omitzero"`
+
+	// Status `made`: there is a `transfer`. `refused`: there is the `problem` that it would have been answered with alone.
+	Status BatchResultStatus `json:"status"`
+
+	// Transfer A debit and a credit of the same amount. It never changes.
+	//
+	// Examples: {"amount":"200.00","created_at":"2026-05-01T09:30:00.123456Z","credit_account_id":"0199d5f0-5a10-7b42-8c33-6a5b4c3d2e1f","credit_balance_after":"200.00","currency":"USD","debit_account_id":"0199d5f0-4b7c-7c1e-9d8a-1f2e3d4c5b6a","debit_balance_after":"1050.00","description":"Rent for May","id":"0199d5f0-9c01-7f6e-a1b2-c3d4e5f60718","kind":"transfer","metadata":{}}
+	Transfer Transfer `json:"transfer,omitempty,omitzero"`
+}
+
+// BatchResultStatus `made`: there is a `transfer`. `refused`: there is the `problem` that it would have been answered with alone.
+type BatchResultStatus string
+
 // Currency An ISO 4217 code, in capitals.
 //
 // Examples: USD
@@ -462,6 +560,67 @@ type Health struct {
 // HealthStatus defines model for Health.Status.
 type HealthStatus string
 
+// Hold Money of an account that is kept for a transfer.
+//
+// Examples: {"amount":"100.00","captured_amount":"60.00","created_at":"2026-05-01T09:30:00.123456Z","credit_account_id":"ffffffff-ffff-8fff-bfff-555344000000","currency":"USD","debit_account_id":"0199d5f0-4b7c-7c1e-9d8a-1f2e3d4c5b6a","description":"Hotel","ended_at":null,"expires_at":"2099-05-08T09:30:00.000000Z","id":"0199d5f0-9c01-7f6e-a1b2-c3d4e5f60718","kind":"debit","metadata":{},"remaining_amount":"40.00","status":"open"}
+type Hold struct {
+	// Amount A positive amount in major units: plain digits and a dot, at most 18
+	// digits before it and at most the currency's digits after it. No sign,
+	// exponent, space, grouping or leading zeros.
+	//
+	//
+	// Examples: 200.00
+	Amount Amount `json:"amount"`
+
+	// CapturedAmount What captures have moved.
+	CapturedAmount string `json:"captured_amount"`
+
+	// CreatedAt A time in UTC, to the microsecond.
+	//
+	// Examples: 2026-05-01T09:30:00.123456Z
+	CreatedAt       Time               `json:"created_at"`
+	CreditAccountID openapi_types.UUID `json:"credit_account_id"`
+
+	// Currency An ISO 4217 code, in capitals.
+	//
+	// Examples: USD
+	Currency       Currency           `json:"currency"`
+	DebitAccountID openapi_types.UUID `json:"debit_account_id"`
+	Description    string             `json:"description"`
+
+	// EndedAt Null while it is open. One that has expired may not be ended yet.
+	EndedAt time.Time `json:"ended_at"`
+
+	// ExpiresAt Null where it does not expire.
+	ExpiresAt time.Time          `json:"expires_at"`
+	ID        openapi_types.UUID `json:"id"`
+
+	// Kind The kind of its captures, `transfer` or `debit`. Accept what you do not know.
+	Kind string `json:"kind"`
+
+	// Metadata Your own labels. The ledger keeps them and reads nothing into them.
+	//
+	// Examples: {"order":"4711"}
+	Metadata Metadata `json:"metadata"`
+
+	// RemainingAmount What is still kept. Zero when it has ended.
+	RemainingAmount string `json:"remaining_amount"`
+
+	// Status `open`, until it is `captured`, `voided` or `expired`: these are for good.
+	Status HoldStatus `json:"status"`
+}
+
+// HoldList defines model for HoldList.
+type HoldList struct {
+	Items []Hold `json:"items"`
+
+	// NextCursor The `cursor` of the next page; null on the last one.
+	NextCursor NextCursor `json:"next_cursor"`
+}
+
+// HoldStatus `open`, until it is `captured`, `voided` or `expired`: these are for good.
+type HoldStatus string
+
 // MaxAttempts How many attempts may fail before the payment has.
 type MaxAttempts = int
 
@@ -499,6 +658,36 @@ type NewAccount struct {
 	Name string `json:"name,omitempty,omitzero"`
 }
 
+// NewBatch defines model for NewBatch.
+type NewBatch struct {
+	// Atomic Whether all of them are made, or none.
+	Atomic    bool          `json:"atomic"`
+	Transfers []NewTransfer `json:"transfers"`
+}
+
+// NewCapture defines model for NewCapture.
+type NewCapture struct {
+	// Amount What is left, where it is left out.
+	//
+	// Examples: 200.00
+	Amount Amount `json:"amount,omitempty,omitzero"`
+
+	// Description For people to read.
+	Description Description `json:"description,omitempty,omitzero"`
+
+	// Final Release what is left after it.
+	Final bool `json:"final,omitempty,omitzero"`
+
+	// Metadata Your own labels. The ledger keeps them and reads nothing into them.
+	//
+	// Examples: {"order":"4711"}
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
+	// Reference Your own name for the transfer. The account that pays may use it once;
+	// where the money comes from outside, the one that is paid.
+	Reference Reference `json:"reference,omitempty,omitzero"`
+}
+
 // NewCredit defines model for NewCredit.
 type NewCredit struct {
 	// AccountID The account that is paid.
@@ -524,6 +713,10 @@ type NewCredit struct {
 	//
 	// Examples: {"order":"4711"}
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
+	// Reference Your own name for the transfer. The account that pays may use it once;
+	// where the money comes from outside, the one that is paid.
+	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
 // NewDebit defines model for NewDebit.
@@ -547,10 +740,18 @@ type NewDebit struct {
 	// Description For people to read.
 	Description Description `json:"description,omitempty,omitzero"`
 
+	// IfVersion Make it only if this is the version of the account that pays: nothing
+	// has been entered there since you read it.
+	IfVersion string `json:"if_version,omitempty,omitzero"`
+
 	// Metadata Your own labels. The ledger keeps them and reads nothing into them.
 	//
 	// Examples: {"order":"4711"}
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
+	// Reference Your own name for the transfer. The account that pays may use it once;
+	// where the money comes from outside, the one that is paid.
+	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
 // NewDirections At least one of the two.
@@ -560,6 +761,39 @@ type NewDirections struct {
 
 	// Debits Whether transfers may use a direction of an account.
 	Debits Permission `json:"debits,omitempty,omitzero"`
+}
+
+// NewHold defines model for NewHold.
+type NewHold struct {
+	// Amount A positive amount in major units: plain digits and a dot, at most 18
+	// digits before it and at most the currency's digits after it. No sign,
+	// exponent, space, grouping or leading zeros.
+	//
+	//
+	// Examples: 200.00
+	Amount Amount `json:"amount"`
+
+	// CreditAccountID The account that it is kept for. Left out, the money will leave the ledger.
+	CreditAccountID openapi_types.UUID `json:"credit_account_id,omitempty,omitzero"`
+
+	// Currency An ISO 4217 code, in capitals.
+	//
+	// Examples: USD
+	Currency Currency `json:"currency"`
+
+	// DebitAccountID The account whose money is kept.
+	DebitAccountID openapi_types.UUID `json:"debit_account_id"`
+
+	// Description For people to read.
+	Description Description `json:"description,omitempty,omitzero"`
+
+	// ExpiresAt When what is left is released by itself. Left out, never.
+	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
+
+	// Metadata Your own labels. The ledger keeps them and reads nothing into them.
+	//
+	// Examples: {"order":"4711"}
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 }
 
 // NewLimits At least one of the two.
@@ -624,6 +858,26 @@ type NewPayment struct {
 	RunAt time.Time `json:"run_at,omitempty,omitzero"`
 }
 
+// NewReversal defines model for NewReversal.
+type NewReversal struct {
+	// Amount What is left, where it is left out.
+	//
+	// Examples: 200.00
+	Amount Amount `json:"amount,omitempty,omitzero"`
+
+	// Description For people to read.
+	Description Description `json:"description,omitempty,omitzero"`
+
+	// Metadata Your own labels. The ledger keeps them and reads nothing into them.
+	//
+	// Examples: {"order":"4711"}
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
+	// Reference Your own name for the transfer. The account that pays may use it once;
+	// where the money comes from outside, the one that is paid.
+	Reference Reference `json:"reference,omitempty,omitzero"`
+}
+
 // NewTransfer defines model for NewTransfer.
 type NewTransfer struct {
 	// Amount A positive amount in major units: plain digits and a dot, at most 18
@@ -648,10 +902,18 @@ type NewTransfer struct {
 	// Description For people to read.
 	Description Description `json:"description,omitempty,omitzero"`
 
+	// IfVersion Make it only if this is the version of the account that pays: nothing
+	// has been entered there since you read it.
+	IfVersion string `json:"if_version,omitempty,omitzero"`
+
 	// Metadata Your own labels. The ledger keeps them and reads nothing into them.
 	//
 	// Examples: {"order":"4711"}
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
+	// Reference Your own name for the transfer. The account that pays may use it once;
+	// where the money comes from outside, the one that is paid.
+	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
 // NextCursor The `cursor` of the next page; null on the last one.
@@ -781,7 +1043,9 @@ type Problem struct {
 	// AccountID For a refusal and for `balance-out-of-limits`, the account that is the reason.
 	AccountID openapi_types.UUID `json:"account_id,omitempty,omitzero"`
 
-	// Available For `insufficient-funds`, what the account could have paid, down to its `min_balance`.
+	// Available For `insufficient-funds`, what the account could have paid, down to its
+	// `min_balance`; for `max-balance-exceeded`, what it has room for; for
+	// `capture-exceeds-hold` and `reversal-exceeds-transfer`, what is left.
 	Available string `json:"available,omitempty,omitzero"`
 
 	// Balance For `balance-out-of-limits`, what the account has.
@@ -790,7 +1054,7 @@ type Problem struct {
 	// Code The short name of a problem, to decide by.
 	Code ProblemCode `json:"code"`
 
-	// Currency For `insufficient-funds` and `currency-mismatch`, the currency that was asked for; for `balance-out-of-limits`, the account's.
+	// Currency For `currency-mismatch`, the currency that was asked for; with amounts, theirs.
 	Currency string `json:"currency,omitempty,omitzero"`
 
 	// Detail What is wrong this time, for people to read.
@@ -802,6 +1066,15 @@ type Problem struct {
 	// Held For `balance-out-of-limits`, what open holds reserve of it.
 	Held string `json:"held,omitempty,omitzero"`
 
+	// HoldID For `hold-status` and `capture-exceeds-hold`, the hold.
+	HoldID openapi_types.UUID `json:"hold_id,omitempty,omitzero"`
+
+	// HoldStatus For `hold-status`, what it is.
+	HoldStatus string `json:"hold_status,omitempty,omitzero"`
+
+	// Index For an atomic batch, the place of the member that cannot be made, from 0.
+	Index *int `json:"index,omitempty"`
+
 	// Instance Names this occurrence. A refusal that is replayed names the first one.
 	Instance string `json:"instance"`
 
@@ -811,7 +1084,7 @@ type Problem struct {
 	// MinBalance For `balance-out-of-limits`, the limit that was asked for, if it was this one.
 	MinBalance string `json:"min_balance,omitempty,omitzero"`
 
-	// Required For `insufficient-funds`, what was asked of it.
+	// Required With `available`, what was asked for.
 	Required string `json:"required,omitempty,omitzero"`
 
 	// Retryable Whether the same request may succeed later, as it is.
@@ -819,12 +1092,22 @@ type Problem struct {
 	Status    int    `json:"status"`
 	Title     string `json:"title"`
 
+	// TransferID For `reference-used`, the transfer that has it; for `reversal-exceeds-transfer`, the one that was to be reversed.
+	TransferID openapi_types.UUID `json:"transfer_id,omitempty,omitzero"`
+
 	// Type The address of this kind of problem's documentation.
 	Type string `json:"type"`
+
+	// Version For `version-mismatch`, what it is.
+	Version string `json:"version,omitempty,omitzero"`
 }
 
 // ProblemCode The short name of a problem, to decide by.
 type ProblemCode string
+
+// Reference Your own name for the transfer. The account that pays may use it once;
+// where the money comes from outside, the one that is paid.
+type Reference = string
 
 // Time A time in UTC, to the microsecond.
 //
@@ -886,6 +1169,9 @@ type Transfer struct {
 	// Reference Your own name for it. Left out where it has none.
 	Reference string `json:"reference,omitempty,omitzero"`
 
+	// ReversedAmount What its reversals have taken back. Only where one transfer is read, and it is no reversal.
+	ReversedAmount string `json:"reversed_amount,omitempty,omitzero"`
+
 	// ReversesTransferID The transfer that it takes back, or a part of it. Left out where it takes back none.
 	ReversesTransferID openapi_types.UUID `json:"reverses_transfer_id,omitempty,omitzero"`
 }
@@ -908,6 +1194,9 @@ type Version = string
 // Cursor defines model for Cursor.
 type Cursor = string
 
+// DryRun defines model for DryRun.
+type DryRun = bool
+
 // ID defines model for Id.
 type ID = openapi_types.UUID
 
@@ -920,11 +1209,23 @@ type Limit = int
 // AccountExists Why there is no other answer, by RFC 9457.
 type AccountExists = Problem
 
+// BatchRefused Why there is no other answer, by RFC 9457.
+type BatchRefused = Problem
+
+// CaptureConflict Why there is no other answer, by RFC 9457.
+type CaptureConflict = Problem
+
+// CaptureRefused Why there is no other answer, by RFC 9457.
+type CaptureRefused = Problem
+
 // CloseConflict Why there is no other answer, by RFC 9457.
 type CloseConflict = Problem
 
 // CloseRefused Why there is no other answer, by RFC 9457.
 type CloseRefused = Problem
+
+// CreditConflict Why there is no other answer, by RFC 9457.
+type CreditConflict = Problem
 
 // CreditRefused Why there is no other answer, by RFC 9457.
 type CreditRefused = Problem
@@ -937,6 +1238,17 @@ type DebitRefused = Problem
 
 // Forbidden Why there is no other answer, by RFC 9457.
 type Forbidden = Problem
+
+// HoldConflict Why there is no other answer, by RFC 9457.
+type HoldConflict = Problem
+
+// HoldCreated Money of an account that is kept for a transfer.
+//
+// Examples: {"amount":"100.00","captured_amount":"60.00","created_at":"2026-05-01T09:30:00.123456Z","credit_account_id":"ffffffff-ffff-8fff-bfff-555344000000","currency":"USD","debit_account_id":"0199d5f0-4b7c-7c1e-9d8a-1f2e3d4c5b6a","description":"Hotel","ended_at":null,"expires_at":"2099-05-08T09:30:00.000000Z","id":"0199d5f0-9c01-7f6e-a1b2-c3d4e5f60718","kind":"debit","metadata":{},"remaining_amount":"40.00","status":"open"}
+type HoldCreated = Hold
+
+// HoldRefused Why there is no other answer, by RFC 9457.
+type HoldRefused = Problem
 
 // Internal Why there is no other answer, by RFC 9457.
 type Internal = Problem
@@ -977,8 +1289,14 @@ type ReadUnavailable = Problem
 // RequestTimeout Why there is no other answer, by RFC 9457.
 type RequestTimeout = Problem
 
+// ReversalRefused Why there is no other answer, by RFC 9457.
+type ReversalRefused = Problem
+
 // StatusRefused Why there is no other answer, by RFC 9457.
 type StatusRefused = Problem
+
+// TransferConflict Why there is no other answer, by RFC 9457.
+type TransferConflict = Problem
 
 // TransferRefused Why there is no other answer, by RFC 9457.
 type TransferRefused = Problem
@@ -1034,6 +1352,10 @@ type ListEntriesParamsOrder string
 
 // CreateCreditParams defines parameters for CreateCredit.
 type CreateCreditParams struct {
+	// DryRun With `true`, the answer is what it would be, and nothing is kept: no
+	// effect, no key. It is no promise, and the ids in it name nothing.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey Your name for this one intended effect: 1 to 255 printable ASCII
 	// characters, unique among your own. It is kept for a day at least.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
@@ -1041,9 +1363,57 @@ type CreateCreditParams struct {
 
 // CreateDebitParams defines parameters for CreateDebit.
 type CreateDebitParams struct {
+	// DryRun With `true`, the answer is what it would be, and nothing is kept: no
+	// effect, no key. It is no promise, and the ids in it name nothing.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey Your name for this one intended effect: 1 to 255 printable ASCII
 	// characters, unique among your own. It is kept for a day at least.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// ListHoldsParams defines parameters for ListHolds.
+type ListHoldsParams struct {
+	// AccountID The account whose money is kept.
+	AccountID openapi_types.UUID `form:"account_id" json:"account_id"`
+
+	// Status Only holds of this status.
+	Status HoldStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
+
+	// Limit How many items at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before, with the same filter and order.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// CreateHoldParams defines parameters for CreateHold.
+type CreateHoldParams struct {
+	// DryRun With `true`, the answer is what it would be, and nothing is kept: no
+	// effect, no key. It is no promise, and the ids in it name nothing.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
+	// IdempotencyKey Your name for this one intended effect: 1 to 255 printable ASCII
+	// characters, unique among your own. It is kept for a day at least.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// CaptureHoldParams defines parameters for CaptureHold.
+type CaptureHoldParams struct {
+	// DryRun With `true`, the answer is what it would be, and nothing is kept: no
+	// effect, no key. It is no promise, and the ids in it name nothing.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
+	// IdempotencyKey Your name for this one intended effect: 1 to 255 printable ASCII
+	// characters, unique among your own. It is kept for a day at least.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// VoidHoldParams defines parameters for VoidHold.
+type VoidHoldParams struct {
+	// DryRun With `true`, the answer is what it would be, and nothing is kept: no
+	// effect, no key. It is no promise, and the ids in it name nothing.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 }
 
 // ListPaymentsParams defines parameters for ListPayments.
@@ -1120,6 +1490,32 @@ type ListTransfersParamsOrder string
 
 // CreateTransferParams defines parameters for CreateTransfer.
 type CreateTransferParams struct {
+	// DryRun With `true`, the answer is what it would be, and nothing is kept: no
+	// effect, no key. It is no promise, and the ids in it name nothing.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
+	// IdempotencyKey Your name for this one intended effect: 1 to 255 printable ASCII
+	// characters, unique among your own. It is kept for a day at least.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// CreateBatchParams defines parameters for CreateBatch.
+type CreateBatchParams struct {
+	// DryRun With `true`, the answer is what it would be, and nothing is kept: no
+	// effect, no key. It is no promise, and the ids in it name nothing.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
+	// IdempotencyKey Your name for this one intended effect: 1 to 255 printable ASCII
+	// characters, unique among your own. It is kept for a day at least.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// ReverseTransferParams defines parameters for ReverseTransfer.
+type ReverseTransferParams struct {
+	// DryRun With `true`, the answer is what it would be, and nothing is kept: no
+	// effect, no key. It is no promise, and the ids in it name nothing.
+	DryRun *DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// IdempotencyKey Your name for this one intended effect: 1 to 255 printable ASCII
 	// characters, unique among your own. It is kept for a day at least.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
@@ -1143,11 +1539,23 @@ type CreateCreditJSONRequestBody = NewCredit
 // CreateDebitJSONRequestBody defines body for CreateDebit for application/json ContentType.
 type CreateDebitJSONRequestBody = NewDebit
 
+// CreateHoldJSONRequestBody defines body for CreateHold for application/json ContentType.
+type CreateHoldJSONRequestBody = NewHold
+
+// CaptureHoldJSONRequestBody defines body for CaptureHold for application/json ContentType.
+type CaptureHoldJSONRequestBody = NewCapture
+
 // CreatePaymentJSONRequestBody defines body for CreatePayment for application/json ContentType.
 type CreatePaymentJSONRequestBody = NewPayment
 
 // CreateTransferJSONRequestBody defines body for CreateTransfer for application/json ContentType.
 type CreateTransferJSONRequestBody = NewTransfer
+
+// CreateBatchJSONRequestBody defines body for CreateBatch for application/json ContentType.
+type CreateBatchJSONRequestBody = NewBatch
+
+// ReverseTransferJSONRequestBody defines body for ReverseTransfer for application/json ContentType.
+type ReverseTransferJSONRequestBody = NewReversal
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -1407,6 +1815,67 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/debits (the `CreateDebit` operationId).
 	CreateDebit(ctx context.Context, params *CreateDebitParams, body CreateDebitJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListHolds List the holds on an account, the latest first.
+	//
+	// Corresponds with GET /v1/holds (the `ListHolds` operationId).
+	ListHolds(ctx context.Context, params *ListHoldsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateHoldWithBody Keep money of an account for a transfer.
+	//
+	// What is kept is still part of the balance, and not available any more. It is
+	// captured, in parts or as a whole, or released: by `void`, or when the hold
+	// expires.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/holds (the `CreateHold` operationId).
+	CreateHoldWithBody(ctx context.Context, params *CreateHoldParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateHold Keep money of an account for a transfer.
+	//
+	// What is kept is still part of the balance, and not available any more. It is
+	// captured, in parts or as a whole, or released: by `void`, or when the hold
+	// expires.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/holds (the `CreateHold` operationId).
+	CreateHold(ctx context.Context, params *CreateHoldParams, body CreateHoldJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetHold Read a hold.
+	//
+	// Corresponds with GET /v1/holds/{id} (the `GetHold` operationId).
+	GetHold(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CaptureHoldWithBody Move what a hold keeps, or a part of it.
+	//
+	// The capture is a transfer that names the hold. Without an `amount` it is all
+	// that is left. A hold may be captured several times: it ends when nothing is
+	// left, or with a `final` capture, which releases the rest.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/holds/{id}/capture (the `CaptureHold` operationId).
+	CaptureHoldWithBody(ctx context.Context, id ID, params *CaptureHoldParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CaptureHold Move what a hold keeps, or a part of it.
+	//
+	// The capture is a transfer that names the hold. Without an `amount` it is all
+	// that is left. A hold may be captured several times: it ends when nothing is
+	// left, or with a `final` capture, which releases the rest.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/holds/{id}/capture (the `CaptureHold` operationId).
+	CaptureHold(ctx context.Context, id ID, params *CaptureHoldParams, body CaptureHoldJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// VoidHold Release what a hold keeps.
+	//
+	// A hold that is voided already stays as it is.
+	//
+	// Corresponds with POST /v1/holds/{id}/void (the `VoidHold` operationId).
+	VoidHold(ctx context.Context, id ID, params *VoidHoldParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListPayments List payments, the latest first.
 	//
 	// Corresponds with GET /v1/payments (the `ListPayments` operationId).
@@ -1493,10 +1962,60 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/transfers (the `CreateTransfer` operationId).
 	CreateTransfer(ctx context.Context, params *CreateTransferParams, body CreateTransferJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// CreateBatchWithBody Make up to 1,000 transfers in one transaction.
+	//
+	// They are made in their order: each finds what the ones before it have left.
+	// An `atomic` batch is made as a whole, or refused as a whole with the problem
+	// and the `index` of the first member that cannot be made. In any other one
+	// each member is made or refused by itself, and `results` says which.
+	//
+	// One `Idempotency-Key` covers the batch. Its body may have 1 MiB.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/transfers/batch (the `CreateBatch` operationId).
+	CreateBatchWithBody(ctx context.Context, params *CreateBatchParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateBatch Make up to 1,000 transfers in one transaction.
+	//
+	// They are made in their order: each finds what the ones before it have left.
+	// An `atomic` batch is made as a whole, or refused as a whole with the problem
+	// and the `index` of the first member that cannot be made. In any other one
+	// each member is made or refused by itself, and `results` says which.
+	//
+	// One `Idempotency-Key` covers the batch. Its body may have 1 MiB.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/transfers/batch (the `CreateBatch` operationId).
+	CreateBatch(ctx context.Context, params *CreateBatchParams, body CreateBatchJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetTransfer Read a transfer.
 	//
 	// Corresponds with GET /v1/transfers/{id} (the `GetTransfer` operationId).
 	GetTransfer(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReverseTransferWithBody Take a transfer back, or a part of it.
+	//
+	// The reversal is a transfer in the other direction that names the original.
+	// All reversals of one transfer together are never more than it. A reversal
+	// itself is not reversed.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/transfers/{id}/reverse (the `ReverseTransfer` operationId).
+	ReverseTransferWithBody(ctx context.Context, id ID, params *ReverseTransferParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReverseTransfer Take a transfer back, or a part of it.
+	//
+	// The reversal is a transfer in the other direction that names the original.
+	// All reversals of one transfer together are never more than it. A reversal
+	// itself is not reversed.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/transfers/{id}/reverse (the `ReverseTransfer` operationId).
+	ReverseTransfer(ctx context.Context, id ID, params *ReverseTransferParams, body ReverseTransferJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // GetDocs A page to try the interface.
@@ -1913,6 +2432,137 @@ func (c *Client) CreateDebit(ctx context.Context, params *CreateDebitParams, bod
 	return c.Client.Do(req)
 }
 
+// ListHolds List the holds on an account, the latest first.
+//
+// Corresponds with GET /v1/holds (the `ListHolds` operationId).
+func (c *Client) ListHolds(ctx context.Context, params *ListHoldsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListHoldsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateHoldWithBody Keep money of an account for a transfer.
+//
+// What is kept is still part of the balance, and not available any more. It is
+// captured, in parts or as a whole, or released: by `void`, or when the hold
+// expires.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/holds (the `CreateHold` operationId).
+func (c *Client) CreateHoldWithBody(ctx context.Context, params *CreateHoldParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateHoldRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateHold Keep money of an account for a transfer.
+//
+// What is kept is still part of the balance, and not available any more. It is
+// captured, in parts or as a whole, or released: by `void`, or when the hold
+// expires.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/holds (the `CreateHold` operationId).
+func (c *Client) CreateHold(ctx context.Context, params *CreateHoldParams, body CreateHoldJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateHoldRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetHold Read a hold.
+//
+// Corresponds with GET /v1/holds/{id} (the `GetHold` operationId).
+func (c *Client) GetHold(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetHoldRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CaptureHoldWithBody Move what a hold keeps, or a part of it.
+//
+// The capture is a transfer that names the hold. Without an `amount` it is all
+// that is left. A hold may be captured several times: it ends when nothing is
+// left, or with a `final` capture, which releases the rest.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/holds/{id}/capture (the `CaptureHold` operationId).
+func (c *Client) CaptureHoldWithBody(ctx context.Context, id ID, params *CaptureHoldParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCaptureHoldRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CaptureHold Move what a hold keeps, or a part of it.
+//
+// The capture is a transfer that names the hold. Without an `amount` it is all
+// that is left. A hold may be captured several times: it ends when nothing is
+// left, or with a `final` capture, which releases the rest.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/holds/{id}/capture (the `CaptureHold` operationId).
+func (c *Client) CaptureHold(ctx context.Context, id ID, params *CaptureHoldParams, body CaptureHoldJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCaptureHoldRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// VoidHold Release what a hold keeps.
+//
+// A hold that is voided already stays as it is.
+//
+// Corresponds with POST /v1/holds/{id}/void (the `VoidHold` operationId).
+func (c *Client) VoidHold(ctx context.Context, id ID, params *VoidHoldParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewVoidHoldRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListPayments List payments, the latest first.
 //
 // Corresponds with GET /v1/payments (the `ListPayments` operationId).
@@ -2099,11 +2749,101 @@ func (c *Client) CreateTransfer(ctx context.Context, params *CreateTransferParam
 	return c.Client.Do(req)
 }
 
+// CreateBatchWithBody Make up to 1,000 transfers in one transaction.
+//
+// They are made in their order: each finds what the ones before it have left.
+// An `atomic` batch is made as a whole, or refused as a whole with the problem
+// and the `index` of the first member that cannot be made. In any other one
+// each member is made or refused by itself, and `results` says which.
+//
+// One `Idempotency-Key` covers the batch. Its body may have 1 MiB.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/transfers/batch (the `CreateBatch` operationId).
+func (c *Client) CreateBatchWithBody(ctx context.Context, params *CreateBatchParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateBatchRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateBatch Make up to 1,000 transfers in one transaction.
+//
+// They are made in their order: each finds what the ones before it have left.
+// An `atomic` batch is made as a whole, or refused as a whole with the problem
+// and the `index` of the first member that cannot be made. In any other one
+// each member is made or refused by itself, and `results` says which.
+//
+// One `Idempotency-Key` covers the batch. Its body may have 1 MiB.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/transfers/batch (the `CreateBatch` operationId).
+func (c *Client) CreateBatch(ctx context.Context, params *CreateBatchParams, body CreateBatchJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateBatchRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetTransfer Read a transfer.
 //
 // Corresponds with GET /v1/transfers/{id} (the `GetTransfer` operationId).
 func (c *Client) GetTransfer(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetTransferRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReverseTransferWithBody Take a transfer back, or a part of it.
+//
+// The reversal is a transfer in the other direction that names the original.
+// All reversals of one transfer together are never more than it. A reversal
+// itself is not reversed.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/transfers/{id}/reverse (the `ReverseTransfer` operationId).
+func (c *Client) ReverseTransferWithBody(ctx context.Context, id ID, params *ReverseTransferParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReverseTransferRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReverseTransfer Take a transfer back, or a part of it.
+//
+// The reversal is a transfer in the other direction that names the original.
+// All reversals of one transfer together are never more than it. A reversal
+// itself is not reversed.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/transfers/{id}/reverse (the `ReverseTransfer` operationId).
+func (c *Client) ReverseTransfer(ctx context.Context, id ID, params *ReverseTransferParams, body ReverseTransferJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReverseTransferRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2786,6 +3526,33 @@ func NewCreateCreditRequestWithBody(server string, params *CreateCreditParams, c
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -2841,6 +3608,33 @@ func NewCreateDebitRequestWithBody(server string, params *CreateDebitParams, con
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -2861,6 +3655,354 @@ func NewCreateDebitRequestWithBody(server string, params *CreateDebitParams, con
 			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewListHoldsRequest constructs an http.Request for the ListHolds method
+func NewListHoldsRequest(server string, params *ListHoldsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/holds")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "account_id", params.AccountID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateHoldRequest calls the generic CreateHold builder with application/json body
+func NewCreateHoldRequest(server string, params *CreateHoldParams, body CreateHoldJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateHoldRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateHoldRequestWithBody constructs an http.Request for the CreateHold method, with any body, and a specified content type
+func NewCreateHoldRequestWithBody(server string, params *CreateHoldParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/holds")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetHoldRequest constructs an http.Request for the GetHold method
+func NewGetHoldRequest(server string, id ID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/holds/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCaptureHoldRequest calls the generic CaptureHold builder with application/json body
+func NewCaptureHoldRequest(server string, id ID, params *CaptureHoldParams, body CaptureHoldJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCaptureHoldRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewCaptureHoldRequestWithBody constructs an http.Request for the CaptureHold method, with any body, and a specified content type
+func NewCaptureHoldRequestWithBody(server string, id ID, params *CaptureHoldParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/holds/%s/capture", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewVoidHoldRequest constructs an http.Request for the VoidHold method
+func NewVoidHoldRequest(server string, id ID, params *VoidHoldParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/holds/%s/void", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -3387,6 +4529,115 @@ func NewCreateTransferRequestWithBody(server string, params *CreateTransferParam
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCreateBatchRequest calls the generic CreateBatch builder with application/json body
+func NewCreateBatchRequest(server string, params *CreateBatchParams, body CreateBatchJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateBatchRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateBatchRequestWithBody constructs an http.Request for the CreateBatch method, with any body, and a specified content type
+func NewCreateBatchRequestWithBody(server string, params *CreateBatchParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/transfers/batch")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
@@ -3441,6 +4692,95 @@ func NewGetTransferRequest(server string, id ID) (*http.Request, error) {
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReverseTransferRequest calls the generic ReverseTransfer builder with application/json body
+func NewReverseTransferRequest(server string, id ID, params *ReverseTransferParams, body ReverseTransferJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReverseTransferRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewReverseTransferRequestWithBody constructs an http.Request for the ReverseTransfer method, with any body, and a specified content type
+func NewReverseTransferRequestWithBody(server string, id ID, params *ReverseTransferParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/transfers/%s/reverse", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.DryRun != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "dry_run", *params.DryRun, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -3696,6 +5036,73 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/debits (the `CreateDebit` operationId).
 	CreateDebitWithResponse(ctx context.Context, params *CreateDebitParams, body CreateDebitJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateDebitResponse, error)
 
+	// ListHoldsWithResponse List the holds on an account, the latest first.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/holds (the `ListHolds` operationId).
+	ListHoldsWithResponse(ctx context.Context, params *ListHoldsParams, reqEditors ...RequestEditorFn) (*ListHoldsResponse, error)
+
+	// CreateHoldWithBodyWithResponse Keep money of an account for a transfer.
+	//
+	// What is kept is still part of the balance, and not available any more. It is
+	// captured, in parts or as a whole, or released: by `void`, or when the hold
+	// expires.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/holds (the `CreateHold` operationId).
+	CreateHoldWithBodyWithResponse(ctx context.Context, params *CreateHoldParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateHoldResponse, error)
+
+	// CreateHoldWithResponse Keep money of an account for a transfer.
+	//
+	// What is kept is still part of the balance, and not available any more. It is
+	// captured, in parts or as a whole, or released: by `void`, or when the hold
+	// expires.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/holds (the `CreateHold` operationId).
+	CreateHoldWithResponse(ctx context.Context, params *CreateHoldParams, body CreateHoldJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateHoldResponse, error)
+
+	// GetHoldWithResponse Read a hold.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/holds/{id} (the `GetHold` operationId).
+	GetHoldWithResponse(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*GetHoldResponse, error)
+
+	// CaptureHoldWithBodyWithResponse Move what a hold keeps, or a part of it.
+	//
+	// The capture is a transfer that names the hold. Without an `amount` it is all
+	// that is left. A hold may be captured several times: it ends when nothing is
+	// left, or with a `final` capture, which releases the rest.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/holds/{id}/capture (the `CaptureHold` operationId).
+	CaptureHoldWithBodyWithResponse(ctx context.Context, id ID, params *CaptureHoldParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CaptureHoldResponse, error)
+
+	// CaptureHoldWithResponse Move what a hold keeps, or a part of it.
+	//
+	// The capture is a transfer that names the hold. Without an `amount` it is all
+	// that is left. A hold may be captured several times: it ends when nothing is
+	// left, or with a `final` capture, which releases the rest.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/holds/{id}/capture (the `CaptureHold` operationId).
+	CaptureHoldWithResponse(ctx context.Context, id ID, params *CaptureHoldParams, body CaptureHoldJSONRequestBody, reqEditors ...RequestEditorFn) (*CaptureHoldResponse, error)
+
+	// VoidHoldWithResponse Release what a hold keeps.
+	//
+	// A hold that is voided already stays as it is.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/holds/{id}/void (the `VoidHold` operationId).
+	VoidHoldWithResponse(ctx context.Context, id ID, params *VoidHoldParams, reqEditors ...RequestEditorFn) (*VoidHoldResponse, error)
+
 	// ListPaymentsWithResponse List payments, the latest first.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -3794,12 +5201,62 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/transfers (the `CreateTransfer` operationId).
 	CreateTransferWithResponse(ctx context.Context, params *CreateTransferParams, body CreateTransferJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTransferResponse, error)
 
+	// CreateBatchWithBodyWithResponse Make up to 1,000 transfers in one transaction.
+	//
+	// They are made in their order: each finds what the ones before it have left.
+	// An `atomic` batch is made as a whole, or refused as a whole with the problem
+	// and the `index` of the first member that cannot be made. In any other one
+	// each member is made or refused by itself, and `results` says which.
+	//
+	// One `Idempotency-Key` covers the batch. Its body may have 1 MiB.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/transfers/batch (the `CreateBatch` operationId).
+	CreateBatchWithBodyWithResponse(ctx context.Context, params *CreateBatchParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBatchResponse, error)
+
+	// CreateBatchWithResponse Make up to 1,000 transfers in one transaction.
+	//
+	// They are made in their order: each finds what the ones before it have left.
+	// An `atomic` batch is made as a whole, or refused as a whole with the problem
+	// and the `index` of the first member that cannot be made. In any other one
+	// each member is made or refused by itself, and `results` says which.
+	//
+	// One `Idempotency-Key` covers the batch. Its body may have 1 MiB.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/transfers/batch (the `CreateBatch` operationId).
+	CreateBatchWithResponse(ctx context.Context, params *CreateBatchParams, body CreateBatchJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBatchResponse, error)
+
 	// GetTransferWithResponse Read a transfer.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/transfers/{id} (the `GetTransfer` operationId).
 	GetTransferWithResponse(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*GetTransferResponse, error)
+
+	// ReverseTransferWithBodyWithResponse Take a transfer back, or a part of it.
+	//
+	// The reversal is a transfer in the other direction that names the original.
+	// All reversals of one transfer together are never more than it. A reversal
+	// itself is not reversed.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/transfers/{id}/reverse (the `ReverseTransfer` operationId).
+	ReverseTransferWithBodyWithResponse(ctx context.Context, id ID, params *ReverseTransferParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReverseTransferResponse, error)
+
+	// ReverseTransferWithResponse Take a transfer back, or a part of it.
+	//
+	// The reversal is a transfer in the other direction that names the original.
+	// All reversals of one transfer together are never more than it. A reversal
+	// itself is not reversed.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/transfers/{id}/reverse (the `ReverseTransfer` operationId).
+	ReverseTransferWithResponse(ctx context.Context, id ID, params *ReverseTransferParams, body ReverseTransferJSONRequestBody, reqEditors ...RequestEditorFn) (*ReverseTransferResponse, error)
 }
 
 // GetDocsResponse503Headers the declared response headers of an HTTP 503 response for GetDocs
@@ -5293,7 +6750,8 @@ type CreateCreditResponse401Headers struct {
 
 // CreateCreditResponse409Headers the declared response headers of an HTTP 409 response for CreateCredit
 type CreateCreditResponse409Headers struct {
-	RetryAfter string
+	IdempotentReplayed string
+	RetryAfter         string
 }
 
 // CreateCreditResponse422Headers the declared response headers of an HTTP 422 response for CreateCredit
@@ -5320,7 +6778,7 @@ type CreateCreditResponse struct {
 	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
 	ApplicationProblemJSON408 *RequestTimeout
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationProblemJSON409 *LockUnavailable
+	ApplicationProblemJSON409 *CreditConflict
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationProblemJSON413 *PayloadTooLarge
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
@@ -5369,7 +6827,7 @@ func (r CreateCreditResponse) GetApplicationProblemJSON408() *RequestTimeout {
 }
 
 // GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r CreateCreditResponse) GetApplicationProblemJSON409() *LockUnavailable {
+func (r CreateCreditResponse) GetApplicationProblemJSON409() *CreditConflict {
 	return r.ApplicationProblemJSON409
 }
 
@@ -5440,7 +6898,8 @@ type CreateDebitResponse401Headers struct {
 
 // CreateDebitResponse409Headers the declared response headers of an HTTP 409 response for CreateDebit
 type CreateDebitResponse409Headers struct {
-	RetryAfter string
+	IdempotentReplayed string
+	RetryAfter         string
 }
 
 // CreateDebitResponse422Headers the declared response headers of an HTTP 422 response for CreateDebit
@@ -5467,7 +6926,7 @@ type CreateDebitResponse struct {
 	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
 	ApplicationProblemJSON408 *RequestTimeout
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationProblemJSON409 *LockUnavailable
+	ApplicationProblemJSON409 *TransferConflict
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationProblemJSON413 *PayloadTooLarge
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
@@ -5516,7 +6975,7 @@ func (r CreateDebitResponse) GetApplicationProblemJSON408() *RequestTimeout {
 }
 
 // GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r CreateDebitResponse) GetApplicationProblemJSON409() *LockUnavailable {
+func (r CreateDebitResponse) GetApplicationProblemJSON409() *TransferConflict {
 	return r.ApplicationProblemJSON409
 }
 
@@ -5568,6 +7027,608 @@ func (r CreateDebitResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CreateDebitResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListHoldsResponse401Headers the declared response headers of an HTTP 401 response for ListHolds
+type ListHoldsResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// ListHoldsResponse503Headers the declared response headers of an HTTP 503 response for ListHolds
+type ListHoldsResponse503Headers struct {
+	RetryAfter string
+}
+
+type ListHoldsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *HoldList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *InvalidRequest
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *ReadUnavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListHoldsResponse401Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListHoldsResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListHoldsResponse) GetJSON200() *HoldList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListHoldsResponse) GetApplicationProblemJSON400() *InvalidRequest {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListHoldsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r ListHoldsResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r ListHoldsResponse) GetApplicationProblemJSON503() *ReadUnavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r ListHoldsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListHoldsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListHoldsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListHoldsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateHoldResponse201Headers the declared response headers of an HTTP 201 response for CreateHold
+type CreateHoldResponse201Headers struct {
+	IdempotentReplayed string
+	Location           string
+}
+
+// CreateHoldResponse401Headers the declared response headers of an HTTP 401 response for CreateHold
+type CreateHoldResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// CreateHoldResponse409Headers the declared response headers of an HTTP 409 response for CreateHold
+type CreateHoldResponse409Headers struct {
+	IdempotentReplayed string
+	RetryAfter         string
+}
+
+// CreateHoldResponse422Headers the declared response headers of an HTTP 422 response for CreateHold
+type CreateHoldResponse422Headers struct {
+	IdempotentReplayed string
+}
+
+// CreateHoldResponse503Headers the declared response headers of an HTTP 503 response for CreateHold
+type CreateHoldResponse503Headers struct {
+	RetryAfter string
+}
+
+type CreateHoldResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *HoldCreated
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *InvalidRequest
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *RequestTimeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *HoldConflict
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *PayloadTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *HoldRefused
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *WriteUnavailable
+	// Headers201 the parsed response headers for an HTTP 201 response
+	Headers201 *CreateHoldResponse201Headers
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *CreateHoldResponse401Headers
+	// Headers409 the parsed response headers for an HTTP 409 response
+	Headers409 *CreateHoldResponse409Headers
+	// Headers422 the parsed response headers for an HTTP 422 response
+	Headers422 *CreateHoldResponse422Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *CreateHoldResponse503Headers
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateHoldResponse) GetJSON201() *HoldCreated {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r CreateHoldResponse) GetApplicationProblemJSON400() *InvalidRequest {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r CreateHoldResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r CreateHoldResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r CreateHoldResponse) GetApplicationProblemJSON408() *RequestTimeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r CreateHoldResponse) GetApplicationProblemJSON409() *HoldConflict {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r CreateHoldResponse) GetApplicationProblemJSON413() *PayloadTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r CreateHoldResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r CreateHoldResponse) GetApplicationProblemJSON422() *HoldRefused {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r CreateHoldResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r CreateHoldResponse) GetApplicationProblemJSON503() *WriteUnavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateHoldResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateHoldResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateHoldResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateHoldResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetHoldResponse401Headers the declared response headers of an HTTP 401 response for GetHold
+type GetHoldResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// GetHoldResponse503Headers the declared response headers of an HTTP 503 response for GetHold
+type GetHoldResponse503Headers struct {
+	RetryAfter string
+}
+
+type GetHoldResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Hold
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *InvalidRequest
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *NotFound
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *ReadUnavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *GetHoldResponse401Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *GetHoldResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetHoldResponse) GetJSON200() *Hold {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GetHoldResponse) GetApplicationProblemJSON400() *InvalidRequest {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetHoldResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetHoldResponse) GetApplicationProblemJSON404() *NotFound {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r GetHoldResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r GetHoldResponse) GetApplicationProblemJSON503() *ReadUnavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r GetHoldResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetHoldResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetHoldResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetHoldResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CaptureHoldResponse201Headers the declared response headers of an HTTP 201 response for CaptureHold
+type CaptureHoldResponse201Headers struct {
+	IdempotentReplayed string
+	Location           string
+}
+
+// CaptureHoldResponse401Headers the declared response headers of an HTTP 401 response for CaptureHold
+type CaptureHoldResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// CaptureHoldResponse409Headers the declared response headers of an HTTP 409 response for CaptureHold
+type CaptureHoldResponse409Headers struct {
+	IdempotentReplayed string
+	RetryAfter         string
+}
+
+// CaptureHoldResponse422Headers the declared response headers of an HTTP 422 response for CaptureHold
+type CaptureHoldResponse422Headers struct {
+	IdempotentReplayed string
+}
+
+// CaptureHoldResponse503Headers the declared response headers of an HTTP 503 response for CaptureHold
+type CaptureHoldResponse503Headers struct {
+	RetryAfter string
+}
+
+type CaptureHoldResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Transfer
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *InvalidRequest
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *NotFound
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *RequestTimeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *CaptureConflict
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *PayloadTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *CaptureRefused
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *WriteUnavailable
+	// Headers201 the parsed response headers for an HTTP 201 response
+	Headers201 *CaptureHoldResponse201Headers
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *CaptureHoldResponse401Headers
+	// Headers409 the parsed response headers for an HTTP 409 response
+	Headers409 *CaptureHoldResponse409Headers
+	// Headers422 the parsed response headers for an HTTP 422 response
+	Headers422 *CaptureHoldResponse422Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *CaptureHoldResponse503Headers
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CaptureHoldResponse) GetJSON201() *Transfer {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r CaptureHoldResponse) GetApplicationProblemJSON400() *InvalidRequest {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r CaptureHoldResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r CaptureHoldResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r CaptureHoldResponse) GetApplicationProblemJSON404() *NotFound {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r CaptureHoldResponse) GetApplicationProblemJSON408() *RequestTimeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r CaptureHoldResponse) GetApplicationProblemJSON409() *CaptureConflict {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r CaptureHoldResponse) GetApplicationProblemJSON413() *PayloadTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r CaptureHoldResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r CaptureHoldResponse) GetApplicationProblemJSON422() *CaptureRefused {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r CaptureHoldResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r CaptureHoldResponse) GetApplicationProblemJSON503() *WriteUnavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r CaptureHoldResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CaptureHoldResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CaptureHoldResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CaptureHoldResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// VoidHoldResponse401Headers the declared response headers of an HTTP 401 response for VoidHold
+type VoidHoldResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// VoidHoldResponse409Headers the declared response headers of an HTTP 409 response for VoidHold
+type VoidHoldResponse409Headers struct {
+	IdempotentReplayed string
+	RetryAfter         string
+}
+
+// VoidHoldResponse503Headers the declared response headers of an HTTP 503 response for VoidHold
+type VoidHoldResponse503Headers struct {
+	RetryAfter string
+}
+
+type VoidHoldResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Hold
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *InvalidRequest
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *NotFound
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *RequestTimeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *HoldConflict
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *PayloadTooLarge
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *WriteUnavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *VoidHoldResponse401Headers
+	// Headers409 the parsed response headers for an HTTP 409 response
+	Headers409 *VoidHoldResponse409Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *VoidHoldResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r VoidHoldResponse) GetJSON200() *Hold {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r VoidHoldResponse) GetApplicationProblemJSON400() *InvalidRequest {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r VoidHoldResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r VoidHoldResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r VoidHoldResponse) GetApplicationProblemJSON404() *NotFound {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r VoidHoldResponse) GetApplicationProblemJSON408() *RequestTimeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r VoidHoldResponse) GetApplicationProblemJSON409() *HoldConflict {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r VoidHoldResponse) GetApplicationProblemJSON413() *PayloadTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r VoidHoldResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r VoidHoldResponse) GetApplicationProblemJSON503() *WriteUnavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r VoidHoldResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r VoidHoldResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r VoidHoldResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r VoidHoldResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -6365,7 +8426,8 @@ type CreateTransferResponse401Headers struct {
 
 // CreateTransferResponse409Headers the declared response headers of an HTTP 409 response for CreateTransfer
 type CreateTransferResponse409Headers struct {
-	RetryAfter string
+	IdempotentReplayed string
+	RetryAfter         string
 }
 
 // CreateTransferResponse422Headers the declared response headers of an HTTP 422 response for CreateTransfer
@@ -6392,7 +8454,7 @@ type CreateTransferResponse struct {
 	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
 	ApplicationProblemJSON408 *RequestTimeout
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationProblemJSON409 *LockUnavailable
+	ApplicationProblemJSON409 *TransferConflict
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationProblemJSON413 *PayloadTooLarge
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
@@ -6441,7 +8503,7 @@ func (r CreateTransferResponse) GetApplicationProblemJSON408() *RequestTimeout {
 }
 
 // GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r CreateTransferResponse) GetApplicationProblemJSON409() *LockUnavailable {
+func (r CreateTransferResponse) GetApplicationProblemJSON409() *TransferConflict {
 	return r.ApplicationProblemJSON409
 }
 
@@ -6493,6 +8555,153 @@ func (r CreateTransferResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CreateTransferResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateBatchResponse201Headers the declared response headers of an HTTP 201 response for CreateBatch
+type CreateBatchResponse201Headers struct {
+	IdempotentReplayed string
+}
+
+// CreateBatchResponse401Headers the declared response headers of an HTTP 401 response for CreateBatch
+type CreateBatchResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// CreateBatchResponse409Headers the declared response headers of an HTTP 409 response for CreateBatch
+type CreateBatchResponse409Headers struct {
+	IdempotentReplayed string
+	RetryAfter         string
+}
+
+// CreateBatchResponse422Headers the declared response headers of an HTTP 422 response for CreateBatch
+type CreateBatchResponse422Headers struct {
+	IdempotentReplayed string
+}
+
+// CreateBatchResponse503Headers the declared response headers of an HTTP 503 response for CreateBatch
+type CreateBatchResponse503Headers struct {
+	RetryAfter string
+}
+
+type CreateBatchResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Batch
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *InvalidRequest
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *RequestTimeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *TransferConflict
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *PayloadTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *BatchRefused
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *WriteUnavailable
+	// Headers201 the parsed response headers for an HTTP 201 response
+	Headers201 *CreateBatchResponse201Headers
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *CreateBatchResponse401Headers
+	// Headers409 the parsed response headers for an HTTP 409 response
+	Headers409 *CreateBatchResponse409Headers
+	// Headers422 the parsed response headers for an HTTP 422 response
+	Headers422 *CreateBatchResponse422Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *CreateBatchResponse503Headers
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateBatchResponse) GetJSON201() *Batch {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r CreateBatchResponse) GetApplicationProblemJSON400() *InvalidRequest {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r CreateBatchResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r CreateBatchResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r CreateBatchResponse) GetApplicationProblemJSON408() *RequestTimeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r CreateBatchResponse) GetApplicationProblemJSON409() *TransferConflict {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r CreateBatchResponse) GetApplicationProblemJSON413() *PayloadTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r CreateBatchResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r CreateBatchResponse) GetApplicationProblemJSON422() *BatchRefused {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r CreateBatchResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r CreateBatchResponse) GetApplicationProblemJSON503() *WriteUnavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateBatchResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateBatchResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateBatchResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateBatchResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -6583,6 +8792,161 @@ func (r GetTransferResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetTransferResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ReverseTransferResponse201Headers the declared response headers of an HTTP 201 response for ReverseTransfer
+type ReverseTransferResponse201Headers struct {
+	IdempotentReplayed string
+	Location           string
+}
+
+// ReverseTransferResponse401Headers the declared response headers of an HTTP 401 response for ReverseTransfer
+type ReverseTransferResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// ReverseTransferResponse409Headers the declared response headers of an HTTP 409 response for ReverseTransfer
+type ReverseTransferResponse409Headers struct {
+	IdempotentReplayed string
+	RetryAfter         string
+}
+
+// ReverseTransferResponse422Headers the declared response headers of an HTTP 422 response for ReverseTransfer
+type ReverseTransferResponse422Headers struct {
+	IdempotentReplayed string
+}
+
+// ReverseTransferResponse503Headers the declared response headers of an HTTP 503 response for ReverseTransfer
+type ReverseTransferResponse503Headers struct {
+	RetryAfter string
+}
+
+type ReverseTransferResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Transfer
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *InvalidRequest
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *NotFound
+	// ApplicationProblemJSON408 the response for an HTTP 408 `application/problem+json` response
+	ApplicationProblemJSON408 *RequestTimeout
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *CreditConflict
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *PayloadTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *ReversalRefused
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *WriteUnavailable
+	// Headers201 the parsed response headers for an HTTP 201 response
+	Headers201 *ReverseTransferResponse201Headers
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ReverseTransferResponse401Headers
+	// Headers409 the parsed response headers for an HTTP 409 response
+	Headers409 *ReverseTransferResponse409Headers
+	// Headers422 the parsed response headers for an HTTP 422 response
+	Headers422 *ReverseTransferResponse422Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ReverseTransferResponse503Headers
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r ReverseTransferResponse) GetJSON201() *Transfer {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ReverseTransferResponse) GetApplicationProblemJSON400() *InvalidRequest {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ReverseTransferResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ReverseTransferResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReverseTransferResponse) GetApplicationProblemJSON404() *NotFound {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
+func (r ReverseTransferResponse) GetApplicationProblemJSON408() *RequestTimeout {
+	return r.ApplicationProblemJSON408
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ReverseTransferResponse) GetApplicationProblemJSON409() *CreditConflict {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ReverseTransferResponse) GetApplicationProblemJSON413() *PayloadTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ReverseTransferResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r ReverseTransferResponse) GetApplicationProblemJSON422() *ReversalRefused {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r ReverseTransferResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r ReverseTransferResponse) GetApplicationProblemJSON503() *WriteUnavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r ReverseTransferResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReverseTransferResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReverseTransferResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReverseTransferResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -6933,6 +9297,115 @@ func (c *ClientWithResponses) CreateDebitWithResponse(ctx context.Context, param
 	return ParseCreateDebitResponse(rsp)
 }
 
+// ListHoldsWithResponse List the holds on an account, the latest first.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/holds (the `ListHolds` operationId).
+func (c *ClientWithResponses) ListHoldsWithResponse(ctx context.Context, params *ListHoldsParams, reqEditors ...RequestEditorFn) (*ListHoldsResponse, error) {
+	rsp, err := c.ListHolds(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListHoldsResponse(rsp)
+}
+
+// CreateHoldWithBodyWithResponse Keep money of an account for a transfer.
+//
+// What is kept is still part of the balance, and not available any more. It is
+// captured, in parts or as a whole, or released: by `void`, or when the hold
+// expires.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/holds (the `CreateHold` operationId).
+func (c *ClientWithResponses) CreateHoldWithBodyWithResponse(ctx context.Context, params *CreateHoldParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateHoldResponse, error) {
+	rsp, err := c.CreateHoldWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateHoldResponse(rsp)
+}
+
+// CreateHoldWithResponse Keep money of an account for a transfer.
+//
+// What is kept is still part of the balance, and not available any more. It is
+// captured, in parts or as a whole, or released: by `void`, or when the hold
+// expires.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/holds (the `CreateHold` operationId).
+func (c *ClientWithResponses) CreateHoldWithResponse(ctx context.Context, params *CreateHoldParams, body CreateHoldJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateHoldResponse, error) {
+	rsp, err := c.CreateHold(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateHoldResponse(rsp)
+}
+
+// GetHoldWithResponse Read a hold.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/holds/{id} (the `GetHold` operationId).
+func (c *ClientWithResponses) GetHoldWithResponse(ctx context.Context, id ID, reqEditors ...RequestEditorFn) (*GetHoldResponse, error) {
+	rsp, err := c.GetHold(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetHoldResponse(rsp)
+}
+
+// CaptureHoldWithBodyWithResponse Move what a hold keeps, or a part of it.
+//
+// The capture is a transfer that names the hold. Without an `amount` it is all
+// that is left. A hold may be captured several times: it ends when nothing is
+// left, or with a `final` capture, which releases the rest.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/holds/{id}/capture (the `CaptureHold` operationId).
+func (c *ClientWithResponses) CaptureHoldWithBodyWithResponse(ctx context.Context, id ID, params *CaptureHoldParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CaptureHoldResponse, error) {
+	rsp, err := c.CaptureHoldWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCaptureHoldResponse(rsp)
+}
+
+// CaptureHoldWithResponse Move what a hold keeps, or a part of it.
+//
+// The capture is a transfer that names the hold. Without an `amount` it is all
+// that is left. A hold may be captured several times: it ends when nothing is
+// left, or with a `final` capture, which releases the rest.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/holds/{id}/capture (the `CaptureHold` operationId).
+func (c *ClientWithResponses) CaptureHoldWithResponse(ctx context.Context, id ID, params *CaptureHoldParams, body CaptureHoldJSONRequestBody, reqEditors ...RequestEditorFn) (*CaptureHoldResponse, error) {
+	rsp, err := c.CaptureHold(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCaptureHoldResponse(rsp)
+}
+
+// VoidHoldWithResponse Release what a hold keeps.
+//
+// A hold that is voided already stays as it is.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/holds/{id}/void (the `VoidHold` operationId).
+func (c *ClientWithResponses) VoidHoldWithResponse(ctx context.Context, id ID, params *VoidHoldParams, reqEditors ...RequestEditorFn) (*VoidHoldResponse, error) {
+	rsp, err := c.VoidHold(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseVoidHoldResponse(rsp)
+}
+
 // ListPaymentsWithResponse List payments, the latest first.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -7091,6 +9564,46 @@ func (c *ClientWithResponses) CreateTransferWithResponse(ctx context.Context, pa
 	return ParseCreateTransferResponse(rsp)
 }
 
+// CreateBatchWithBodyWithResponse Make up to 1,000 transfers in one transaction.
+//
+// They are made in their order: each finds what the ones before it have left.
+// An `atomic` batch is made as a whole, or refused as a whole with the problem
+// and the `index` of the first member that cannot be made. In any other one
+// each member is made or refused by itself, and `results` says which.
+//
+// One `Idempotency-Key` covers the batch. Its body may have 1 MiB.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/transfers/batch (the `CreateBatch` operationId).
+func (c *ClientWithResponses) CreateBatchWithBodyWithResponse(ctx context.Context, params *CreateBatchParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBatchResponse, error) {
+	rsp, err := c.CreateBatchWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateBatchResponse(rsp)
+}
+
+// CreateBatchWithResponse Make up to 1,000 transfers in one transaction.
+//
+// They are made in their order: each finds what the ones before it have left.
+// An `atomic` batch is made as a whole, or refused as a whole with the problem
+// and the `index` of the first member that cannot be made. In any other one
+// each member is made or refused by itself, and `results` says which.
+//
+// One `Idempotency-Key` covers the batch. Its body may have 1 MiB.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/transfers/batch (the `CreateBatch` operationId).
+func (c *ClientWithResponses) CreateBatchWithResponse(ctx context.Context, params *CreateBatchParams, body CreateBatchJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBatchResponse, error) {
+	rsp, err := c.CreateBatch(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateBatchResponse(rsp)
+}
+
 // GetTransferWithResponse Read a transfer.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -7102,6 +9615,40 @@ func (c *ClientWithResponses) GetTransferWithResponse(ctx context.Context, id ID
 		return nil, err
 	}
 	return ParseGetTransferResponse(rsp)
+}
+
+// ReverseTransferWithBodyWithResponse Take a transfer back, or a part of it.
+//
+// The reversal is a transfer in the other direction that names the original.
+// All reversals of one transfer together are never more than it. A reversal
+// itself is not reversed.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/transfers/{id}/reverse (the `ReverseTransfer` operationId).
+func (c *ClientWithResponses) ReverseTransferWithBodyWithResponse(ctx context.Context, id ID, params *ReverseTransferParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReverseTransferResponse, error) {
+	rsp, err := c.ReverseTransferWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReverseTransferResponse(rsp)
+}
+
+// ReverseTransferWithResponse Take a transfer back, or a part of it.
+//
+// The reversal is a transfer in the other direction that names the original.
+// All reversals of one transfer together are never more than it. A reversal
+// itself is not reversed.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/transfers/{id}/reverse (the `ReverseTransfer` operationId).
+func (c *ClientWithResponses) ReverseTransferWithResponse(ctx context.Context, id ID, params *ReverseTransferParams, body ReverseTransferJSONRequestBody, reqEditors ...RequestEditorFn) (*ReverseTransferResponse, error) {
+	rsp, err := c.ReverseTransfer(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReverseTransferResponse(rsp)
 }
 
 // ParseGetDocsResponse parses an HTTP response from a GetDocsWithResponse call
@@ -7490,7 +10037,7 @@ func ParseOpenAccountResponse(rsp *http.Response) (*OpenAccountResponse, error) 
 		}
 		if values := rsp.Header.Values("Location"); len(values) > 0 {
 			var value string
-			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			}
 			headers.Location = value
@@ -8551,7 +11098,7 @@ func ParseCreateCreditResponse(rsp *http.Response) (*CreateCreditResponse, error
 		response.ApplicationProblemJSON408 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest LockUnavailable
+		var dest CreditConflict
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -8606,7 +11153,7 @@ func ParseCreateCreditResponse(rsp *http.Response) (*CreateCreditResponse, error
 		}
 		if values := rsp.Header.Values("Location"); len(values) > 0 {
 			var value string
-			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			}
 			headers.Location = value
@@ -8624,9 +11171,16 @@ func ParseCreateCreditResponse(rsp *http.Response) (*CreateCreditResponse, error
 		response.Headers401 = &headers
 	case rsp.StatusCode == 409:
 		var headers CreateCreditResponse409Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value string
-			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			}
 			headers.RetryAfter = value
@@ -8707,7 +11261,7 @@ func ParseCreateDebitResponse(rsp *http.Response) (*CreateDebitResponse, error) 
 		response.ApplicationProblemJSON408 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest LockUnavailable
+		var dest TransferConflict
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -8762,7 +11316,7 @@ func ParseCreateDebitResponse(rsp *http.Response) (*CreateDebitResponse, error) 
 		}
 		if values := rsp.Header.Values("Location"); len(values) > 0 {
 			var value string
-			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			}
 			headers.Location = value
@@ -8780,9 +11334,16 @@ func ParseCreateDebitResponse(rsp *http.Response) (*CreateDebitResponse, error) 
 		response.Headers401 = &headers
 	case rsp.StatusCode == 409:
 		var headers CreateDebitResponse409Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value string
-			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			}
 			headers.RetryAfter = value
@@ -8800,6 +11361,629 @@ func ParseCreateDebitResponse(rsp *http.Response) (*CreateDebitResponse, error) 
 		response.Headers422 = &headers
 	case rsp.StatusCode == 503:
 		var headers CreateDebitResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListHoldsResponse parses an HTTP response from a ListHoldsWithResponse call
+func ParseListHoldsResponse(rsp *http.Response) (*ListHoldsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListHoldsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest HoldList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ReadUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListHoldsResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListHoldsResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateHoldResponse parses an HTTP response from a CreateHoldWithResponse call
+func ParseCreateHoldResponse(rsp *http.Response) (*CreateHoldResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateHoldResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest HoldCreated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest RequestTimeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest HoldConflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest PayloadTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest HoldRefused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest WriteUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 201:
+		var headers CreateHoldResponse201Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		if values := rsp.Header.Values("Location"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Location = value
+		}
+		response.Headers201 = &headers
+	case rsp.StatusCode == 401:
+		var headers CreateHoldResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 409:
+		var headers CreateHoldResponse409Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers409 = &headers
+	case rsp.StatusCode == 422:
+		var headers CreateHoldResponse422Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		response.Headers422 = &headers
+	case rsp.StatusCode == 503:
+		var headers CreateHoldResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetHoldResponse parses an HTTP response from a GetHoldWithResponse call
+func ParseGetHoldResponse(rsp *http.Response) (*GetHoldResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetHoldResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Hold
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ReadUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers GetHoldResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 503:
+		var headers GetHoldResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCaptureHoldResponse parses an HTTP response from a CaptureHoldWithResponse call
+func ParseCaptureHoldResponse(rsp *http.Response) (*CaptureHoldResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CaptureHoldResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Transfer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest RequestTimeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest CaptureConflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest PayloadTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest CaptureRefused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest WriteUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 201:
+		var headers CaptureHoldResponse201Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		if values := rsp.Header.Values("Location"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Location = value
+		}
+		response.Headers201 = &headers
+	case rsp.StatusCode == 401:
+		var headers CaptureHoldResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 409:
+		var headers CaptureHoldResponse409Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers409 = &headers
+	case rsp.StatusCode == 422:
+		var headers CaptureHoldResponse422Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		response.Headers422 = &headers
+	case rsp.StatusCode == 503:
+		var headers CaptureHoldResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseVoidHoldResponse parses an HTTP response from a VoidHoldWithResponse call
+func ParseVoidHoldResponse(rsp *http.Response) (*VoidHoldResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &VoidHoldResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Hold
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest RequestTimeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest HoldConflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest PayloadTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest WriteUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers VoidHoldResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 409:
+		var headers VoidHoldResponse409Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers409 = &headers
+	case rsp.StatusCode == 503:
+		var headers VoidHoldResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
@@ -8995,7 +12179,7 @@ func ParseCreatePaymentResponse(rsp *http.Response) (*CreatePaymentResponse, err
 		}
 		if values := rsp.Header.Values("Location"); len(values) > 0 {
 			var value string
-			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			}
 			headers.Location = value
@@ -9620,7 +12804,7 @@ func ParseCreateTransferResponse(rsp *http.Response) (*CreateTransferResponse, e
 		response.ApplicationProblemJSON408 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest LockUnavailable
+		var dest TransferConflict
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -9675,7 +12859,7 @@ func ParseCreateTransferResponse(rsp *http.Response) (*CreateTransferResponse, e
 		}
 		if values := rsp.Header.Values("Location"); len(values) > 0 {
 			var value string
-			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			}
 			headers.Location = value
@@ -9693,9 +12877,16 @@ func ParseCreateTransferResponse(rsp *http.Response) (*CreateTransferResponse, e
 		response.Headers401 = &headers
 	case rsp.StatusCode == 409:
 		var headers CreateTransferResponse409Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value string
-			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			}
 			headers.RetryAfter = value
@@ -9713,6 +12904,162 @@ func ParseCreateTransferResponse(rsp *http.Response) (*CreateTransferResponse, e
 		response.Headers422 = &headers
 	case rsp.StatusCode == 503:
 		var headers CreateTransferResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateBatchResponse parses an HTTP response from a CreateBatchWithResponse call
+func ParseCreateBatchResponse(rsp *http.Response) (*CreateBatchResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateBatchResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Batch
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest RequestTimeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest TransferConflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest PayloadTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest BatchRefused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest WriteUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 201:
+		var headers CreateBatchResponse201Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		response.Headers201 = &headers
+	case rsp.StatusCode == 401:
+		var headers CreateBatchResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 409:
+		var headers CreateBatchResponse409Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers409 = &headers
+	case rsp.StatusCode == 422:
+		var headers CreateBatchResponse422Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		response.Headers422 = &headers
+	case rsp.StatusCode == 503:
+		var headers CreateBatchResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
@@ -9797,6 +13144,176 @@ func ParseGetTransferResponse(rsp *http.Response) (*GetTransferResponse, error) 
 		response.Headers401 = &headers
 	case rsp.StatusCode == 503:
 		var headers GetTransferResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseReverseTransferResponse parses an HTTP response from a ReverseTransferWithResponse call
+func ParseReverseTransferResponse(rsp *http.Response) (*ReverseTransferResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReverseTransferResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Transfer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 408:
+		var dest RequestTimeout
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest CreditConflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest PayloadTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ReversalRefused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest WriteUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 201:
+		var headers ReverseTransferResponse201Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		if values := rsp.Header.Values("Location"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Location = value
+		}
+		response.Headers201 = &headers
+	case rsp.StatusCode == 401:
+		var headers ReverseTransferResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 409:
+		var headers ReverseTransferResponse409Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers409 = &headers
+	case rsp.StatusCode == 422:
+		var headers ReverseTransferResponse422Headers
+		if values := rsp.Header.Values("Idempotent-Replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Idempotent-Replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotentReplayed = value
+		}
+		response.Headers422 = &headers
+	case rsp.StatusCode == 503:
+		var headers ReverseTransferResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {

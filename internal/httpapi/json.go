@@ -64,6 +64,21 @@ func (n *number) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
+// A flag is a boolean member of a body. Null is none.
+type flag struct{ value, given bool }
+
+func (b *flag) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if kind := dec.PeekKind(); kind != jsontext.KindTrue && kind != jsontext.KindFalse && kind != jsontext.KindInvalid {
+		return errors.New("must be true or false")
+	}
+	token, err := dec.ReadToken()
+	if err != nil {
+		return err
+	}
+	b.value, b.given = token.Bool(), true
+	return nil
+}
+
 // labels are a member that maps strings to strings.
 type labels map[string]string
 

@@ -205,9 +205,14 @@ func bearer(h http.Header) (token string, ok bool) {
 	return token, ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// readBody reads the body before any work begins: a slow caller must not hold a
-// database connection. The time it has is that of a request.
-func (s *server) readBody(next http.Handler) http.Handler {
+// readBody reads the body, of at most so many bytes, before any work begins: a
+// slow caller must not hold a database connection. The time it has is that of a
+// request.
+func (s *server) readBody(most int64) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler { return s.readingBody(next, most) }
+}
+
+func (s *server) readingBody(next http.Handler, most int64) http.Handler {
 	return handle(func(w http.ResponseWriter, r *http.Request) error {
 		if r.Method != http.MethodPost && r.Method != http.MethodPatch { // no other call has a body
 			next.ServeHTTP(w, r)
@@ -215,7 +220,7 @@ func (s *server) readBody(next http.Handler) http.Handler {
 		}
 		control := http.NewResponseController(w)
 		control.SetReadDeadline(time.Now().Add(s.RequestTimeout)) // its error: a connection without deadlines, as in tests
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.MaxBody))
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 		if err != nil {
 			// The deadline stays: what is left of the body may not take longer.
 			w.Header().Set("Connection", "close")

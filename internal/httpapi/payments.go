@@ -15,11 +15,13 @@ import (
 // newPayment is the body of POST /v1/payments: a transfer, and how it is to be
 // made.
 type newPayment struct {
-	newTransfer
-	RunAt       text   `json:"run_at"`
-	Priority    number `json:"priority"`
-	Approval    text   `json:"approval"`
-	MaxAttempts number `json:"max_attempts"`
+	order
+	DebitAccountID  text   `json:"debit_account_id"`
+	CreditAccountID text   `json:"credit_account_id"`
+	RunAt           text   `json:"run_at"`
+	Priority        number `json:"priority"`
+	Approval        text   `json:"approval"`
+	MaxAttempts     number `json:"max_attempts"`
 }
 
 func (s *server) createPayment(w http.ResponseWriter, r *http.Request) error {
@@ -28,7 +30,7 @@ func (s *server) createPayment(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var f form
-	t := f.command(transfer.Between, body.newTransfer)
+	t := f.command(transfer.Between, body.order)
 	c := payment.Command{
 		DebitAccountID:  f.account("debit_account_id", body.DebitAccountID),
 		CreditAccountID: f.account("credit_account_id", body.CreditAccountID),

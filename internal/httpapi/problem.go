@@ -55,6 +55,7 @@ var kinds = []kind{
 	{is(errNotFound), 404, "not-found", "Not found", "There is nothing at this path.", false},
 	{is(accounts.ErrNotFound), 404, "not-found", "Not found", "There is no account with this id.", false},
 	{is(transfer.ErrNotFound), 404, "not-found", "Not found", "There is no transfer with this id.", false},
+	{is(transfer.ErrHoldNotFound), 404, "not-found", "Not found", "There is no hold with this id.", false},
 	{is(payment.ErrNotFound), 404, "not-found", "Not found", "There is no payment with this id.", false},
 	{is(errMethodNotAllowed), 405, "method-not-allowed", "The method is not allowed", "This path has other methods: see Allow.", false},
 	{is(transfer.ErrPositionExpired), 410, "cursor-expired", "The cursor has expired",
@@ -77,8 +78,17 @@ var kinds = []kind{
 	{is(transfer.ErrCurrencyMismatch), 422, "currency-mismatch", "The currencies differ", "", false},
 	{is(transfer.ErrAccountFrozen), 422, "account-frozen", "An account is frozen", "", false},
 	{is(transfer.ErrAccountClosed), 422, "account-closed", "The account is closed", "", false},
+	{is(transfer.ErrDebitsBlocked), 422, "debits-blocked", "An account's debits are blocked", "", false},
+	{is(transfer.ErrCreditsBlocked), 422, "credits-blocked", "An account's credits are blocked", "", false},
+	{is(transfer.ErrReferenceUsed), 409, "reference-used", "The reference is used", "", false},
+	{is(transfer.ErrVersionMismatch), 409, "version-mismatch", "The account has another version", "", false},
 	{is(transfer.ErrInsufficientFunds), 422, "insufficient-funds", "Insufficient funds", "", false},
+	{is(transfer.ErrMaxBalanceExceeded), 422, "max-balance-exceeded", "A balance would exceed its maximum", "", false},
 	{is(transfer.ErrLimitExceeded), 422, "limit-exceeded", "A balance would leave its range", "", false},
+	{is(transfer.ErrHoldStatus), 409, "hold-status", "The hold's status does not allow this", "", false},
+	{is(transfer.ErrCaptureExceedsHold), 422, "capture-exceeds-hold", "More than what is left of the hold", "", false},
+	{is(transfer.ErrReversalExceedsTransfer), 422, "reversal-exceeds-transfer", "More than what is left of the transfer", "", false},
+	{is(transfer.ErrReversalOfReversal), 422, "reversal-of-reversal", "The transfer is a reversal", "A reversal is not reversed: make another transfer.", false},
 	{is(idempotency.ErrKeyReused), 422, "idempotency-key-reused", "The idempotency key is used",
 		"This Idempotency-Key was first used for something else. Nothing was done; use another key.", false},
 
@@ -130,6 +140,13 @@ type problem struct {
 	Available string  `json:"available,omitempty"`
 	Required  string  `json:"required,omitempty"`
 
+	// For holds, reversals, references, versions and batches.
+	TransferID string `json:"transfer_id,omitempty"`
+	HoldID     string `json:"hold_id,omitempty"`
+	HoldStatus string `json:"hold_status,omitempty"`
+	Version    string `json:"version,omitempty"`
+	Index      *int   `json:"index,omitempty"`
+
 	// For a limit that is not set.
 	Balance    string  `json:"balance,omitempty"`
 	Held       string  `json:"held,omitempty"`
@@ -180,6 +197,14 @@ func describe(err error, requestID string) problem {
 		p.Instance = "urn:uuid:" + refusal.TransferID.String()
 		p.AccountID = refusal.AccountID.String()
 		p.Currency, p.Available, p.Required = refusal.Currency, refusal.Available, refusal.Required
+		p.HoldStatus, p.Version, p.Index = refusal.Status, refusal.Version, refusal.Index
+		switch {
+		case refusal.OtherID == nil:
+		case errors.Is(refusal, transfer.ErrHoldStatus), errors.Is(refusal, transfer.ErrCaptureExceedsHold):
+			p.HoldID = refusal.OtherID.String()
+		default:
+			p.TransferID = refusal.OtherID.String()
+		}
 	}
 	return p
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,27 +27,37 @@ var domainErrors = map[string]struct {
 	err  error
 	code string
 }{
-	"accounts.ErrNotFound":          {accounts.ErrNotFound, "not-found"},
-	"accounts.ErrExists":            {accounts.ErrExists, "account-exists"},
-	"accounts.ErrClosed":            {accounts.ErrClosed, "account-closed"},
-	"accounts.ErrNotEmpty":          {accounts.ErrNotEmpty, "account-not-empty"},
-	"accounts.ErrExternal":          {accounts.ErrExternal, "external-account"},
-	"idempotency.ErrKeyReused":      {idempotency.ErrKeyReused, "idempotency-key-reused"},
-	"payment.ErrNotFound":           {payment.ErrNotFound, "not-found"},
-	"retry.ErrCommitUnknown":        {retry.ErrCommitUnknown, "outcome-unknown"},
-	"retry.ErrUnavailable":          {retry.ErrUnavailable, "unavailable"},
-	"retry.ErrLockUnavailable":      {retry.ErrLockUnavailable, "lock-unavailable"},
-	"retry.ErrConflict":             {retry.ErrConflict, "contention"},
-	"transfer.ErrSameAccount":       {transfer.ErrSameAccount, "same-account"},
-	"transfer.ErrOverloaded":        {transfer.ErrOverloaded, "overloaded"},
-	"transfer.ErrNotFound":          {transfer.ErrNotFound, "not-found"},
-	"transfer.ErrPositionExpired":   {transfer.ErrPositionExpired, "cursor-expired"},
-	"transfer.ErrAccountNotFound":   {transfer.ErrAccountNotFound, "account-not-found"},
-	"transfer.ErrCurrencyMismatch":  {transfer.ErrCurrencyMismatch, "currency-mismatch"},
-	"transfer.ErrAccountFrozen":     {transfer.ErrAccountFrozen, "account-frozen"},
-	"transfer.ErrAccountClosed":     {transfer.ErrAccountClosed, "account-closed"},
-	"transfer.ErrInsufficientFunds": {transfer.ErrInsufficientFunds, "insufficient-funds"},
-	"transfer.ErrLimitExceeded":     {transfer.ErrLimitExceeded, "limit-exceeded"},
+	"accounts.ErrNotFound":                {accounts.ErrNotFound, "not-found"},
+	"accounts.ErrExists":                  {accounts.ErrExists, "account-exists"},
+	"accounts.ErrClosed":                  {accounts.ErrClosed, "account-closed"},
+	"accounts.ErrNotEmpty":                {accounts.ErrNotEmpty, "account-not-empty"},
+	"accounts.ErrExternal":                {accounts.ErrExternal, "external-account"},
+	"idempotency.ErrKeyReused":            {idempotency.ErrKeyReused, "idempotency-key-reused"},
+	"payment.ErrNotFound":                 {payment.ErrNotFound, "not-found"},
+	"retry.ErrCommitUnknown":              {retry.ErrCommitUnknown, "outcome-unknown"},
+	"retry.ErrUnavailable":                {retry.ErrUnavailable, "unavailable"},
+	"retry.ErrLockUnavailable":            {retry.ErrLockUnavailable, "lock-unavailable"},
+	"retry.ErrConflict":                   {retry.ErrConflict, "contention"},
+	"transfer.ErrSameAccount":             {transfer.ErrSameAccount, "same-account"},
+	"transfer.ErrOverloaded":              {transfer.ErrOverloaded, "overloaded"},
+	"transfer.ErrNotFound":                {transfer.ErrNotFound, "not-found"},
+	"transfer.ErrPositionExpired":         {transfer.ErrPositionExpired, "cursor-expired"},
+	"transfer.ErrAccountNotFound":         {transfer.ErrAccountNotFound, "account-not-found"},
+	"transfer.ErrCurrencyMismatch":        {transfer.ErrCurrencyMismatch, "currency-mismatch"},
+	"transfer.ErrAccountFrozen":           {transfer.ErrAccountFrozen, "account-frozen"},
+	"transfer.ErrAccountClosed":           {transfer.ErrAccountClosed, "account-closed"},
+	"transfer.ErrInsufficientFunds":       {transfer.ErrInsufficientFunds, "insufficient-funds"},
+	"transfer.ErrHoldNotFound":            {transfer.ErrHoldNotFound, "not-found"},
+	"transfer.ErrDebitsBlocked":           {transfer.ErrDebitsBlocked, "debits-blocked"},
+	"transfer.ErrCreditsBlocked":          {transfer.ErrCreditsBlocked, "credits-blocked"},
+	"transfer.ErrReferenceUsed":           {transfer.ErrReferenceUsed, "reference-used"},
+	"transfer.ErrVersionMismatch":         {transfer.ErrVersionMismatch, "version-mismatch"},
+	"transfer.ErrMaxBalanceExceeded":      {transfer.ErrMaxBalanceExceeded, "max-balance-exceeded"},
+	"transfer.ErrHoldStatus":              {transfer.ErrHoldStatus, "hold-status"},
+	"transfer.ErrCaptureExceedsHold":      {transfer.ErrCaptureExceedsHold, "capture-exceeds-hold"},
+	"transfer.ErrReversalExceedsTransfer": {transfer.ErrReversalExceedsTransfer, "reversal-exceeds-transfer"},
+	"transfer.ErrReversalOfReversal":      {transfer.ErrReversalOfReversal, "reversal-of-reversal"},
+	"transfer.ErrLimitExceeded":           {transfer.ErrLimitExceeded, "limit-exceeded"},
 }
 
 func TestEveryDomainErrorHasALine(t *testing.T) {
@@ -130,8 +141,9 @@ func TestTheFirstLineCounts(t *testing.T) {
 // Every line says something, and nothing is sent that the table does not say
 // or a refusal or a fault does not bring.
 func TestTheTableIsComplete(t *testing.T) {
+	tells := []string{"invalid-request", "payment-status", "balance-out-of-limits", "reference-used", "version-mismatch", "hold-status"}
 	for _, k := range kinds {
-		bringsItsOwn := k.code == "invalid-request" || k.code == "payment-status" || k.code == "balance-out-of-limits" || k.status == http.StatusUnprocessableEntity
+		bringsItsOwn := slices.Contains(tells, k.code) || k.status == http.StatusUnprocessableEntity
 		if k.title == "" || k.detail == "" && !bringsItsOwn {
 			t.Errorf("%s has no title or detail", k.code)
 		}

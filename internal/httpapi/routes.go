@@ -31,8 +31,13 @@ func (s *server) routes() chi.Router {
 	})
 
 	r.Group(func(r chi.Router) {
+		r.Use(s.refuseOtherOrigins, s.authenticate, s.readBody(maxBatchBody), limit, s.detach)
+		r.Post("/v1/transfers/batch", handle(query(s.createBatch, dryRun)))
+	})
+
+	r.Group(func(r chi.Router) {
 		// A body that trickles in takes none of the places for work.
-		r.Use(s.refuseOtherOrigins, s.authenticate, s.readBody, limit, s.detach)
+		r.Use(s.refuseOtherOrigins, s.authenticate, s.readBody(s.MaxBody), limit, s.detach)
 
 		r.Post("/v1/accounts", handle(query(s.openAccount)))
 		r.Get("/v1/accounts", handle(query(s.listAccounts, "currency", "status", "limit", "cursor")))
@@ -45,11 +50,18 @@ func (s *server) routes() chi.Router {
 		r.Post("/v1/accounts/{id}/close", handle(query(change(s.Accounts.Close, accountBody))))
 		r.Get("/v1/accounts/{id}/entries", handle(query(s.listEntries, "order", "limit", "cursor")))
 
-		r.Post("/v1/transfers", handle(query(s.createTransfer)))
-		r.Post("/v1/debits", handle(query(s.createDebit)))
-		r.Post("/v1/credits", handle(query(s.createCredit)))
+		r.Post("/v1/transfers", handle(query(s.createTransfer, dryRun)))
+		r.Post("/v1/debits", handle(query(s.createDebit, dryRun)))
+		r.Post("/v1/credits", handle(query(s.createCredit, dryRun)))
+		r.Post("/v1/transfers/{id}/reverse", handle(query(s.reverseTransfer, dryRun)))
 		r.Get("/v1/transfers", handle(query(s.listTransfers, transferParams...)))
 		r.Get("/v1/transfers/{id}", handle(query(s.getTransfer)))
+
+		r.Post("/v1/holds", handle(query(s.createHold, dryRun)))
+		r.Get("/v1/holds", handle(query(s.listHolds, "account_id", "status", "limit", "cursor")))
+		r.Get("/v1/holds/{id}", handle(query(s.getHold)))
+		r.Post("/v1/holds/{id}/capture", handle(query(s.captureHold, dryRun)))
+		r.Post("/v1/holds/{id}/void", handle(query(s.voidHold, dryRun)))
 
 		r.Post("/v1/payments", handle(query(s.createPayment)))
 		r.Get("/v1/payments", handle(query(s.listPayments, "status", "account_id", "limit", "cursor")))

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/google/uuid"
 
@@ -10,14 +11,21 @@ import (
 	"github.com/rowlock/ledger/internal/transfer"
 )
 
+// order is what all bodies have that ask for money to be moved, or kept for it.
+type order struct {
+	Amount      text   `json:"amount"`
+	Currency    text   `json:"currency"`
+	Description text   `json:"description"`
+	Metadata    labels `json:"metadata"`
+}
+
 // newTransfer is the body of POST /v1/transfers.
 type newTransfer struct {
-	DebitAccountID  text   `json:"debit_account_id"`
-	CreditAccountID text   `json:"credit_account_id"`
-	Amount          text   `json:"amount"`
-	Currency        text   `json:"currency"`
-	Description     text   `json:"description"`
-	Metadata        labels `json:"metadata"`
+	order
+	DebitAccountID  text `json:"debit_account_id"`
+	CreditAccountID text `json:"credit_account_id"`
+	Reference       text `json:"reference"`
+	IfVersion       text `json:"if_version"`
 }
 
 func (s *server) createTransfer(w http.ResponseWriter, r *http.Request) error {
@@ -26,52 +34,64 @@ func (s *server) createTransfer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var f form
-	c := f.command(transfer.Between, body)
-	c.DebitAccountID = f.account("debit_account_id", body.DebitAccountID)
-	c.CreditAccountID = f.account("credit_account_id", body.CreditAccountID)
-	return s.create(w, r, &f, c)
+	return s.create(w, r, &f, f.transfer(body))
 }
 
-// newOneSided is the body of POST /v1/debits and POST /v1/credits.
-type newOneSided struct {
-	AccountID   text   `json:"account_id"`
-	Amount      text   `json:"amount"`
-	Currency    text   `json:"currency"`
-	Description text   `json:"description"`
-	Metadata    labels `json:"metadata"`
+// transfer reads the transfer that body asks for.
+func (f *form) transfer(body newTransfer) transfer.Command {
+	c := f.command(transfer.Between, body.order)
+	c.DebitAccountID = f.account("debit_account_id", body.DebitAccountID)
+	c.CreditAccountID = f.account("credit_account_id", body.CreditAccountID)
+	c.Reference = f.reference(body.Reference)
+	c.IfVersion = f.version("if_version", body.IfVersion)
+	return c
+}
+
+// newDebit is the body of POST /v1/debits.
+type newDebit struct {
+	order
+	AccountID text `json:"account_id"`
+	Reference text `json:"reference"`
+	IfVersion text `json:"if_version"`
+}
+
+// newCredit is the body of POST /v1/credits. What pays is external, and no
+// caller has read its version.
+type newCredit struct {
+	order
+	AccountID text `json:"account_id"`
+	Reference text `json:"reference"`
 }
 
 func (s *server) createDebit(w http.ResponseWriter, r *http.Request) error {
-	var body newOneSided
+	var body newDebit
 	if err := decode(r, &body); err != nil {
 		return err
 	}
 	var f form
-	c := f.command(transfer.Debit, body.shared())
+	c := f.command(transfer.Debit, body.order)
+	c.Reference = f.reference(body.Reference)
+	c.IfVersion = f.version("if_version", body.IfVersion)
 	c.DebitAccountID = f.account("account_id", body.AccountID)
 	c.CreditAccountID = accounts.ExternalID(c.Currency)
 	return s.create(w, r, &f, c)
 }
 
 func (s *server) createCredit(w http.ResponseWriter, r *http.Request) error {
-	var body newOneSided
+	var body newCredit
 	if err := decode(r, &body); err != nil {
 		return err
 	}
 	var f form
-	c := f.command(transfer.Credit, body.shared())
+	c := f.command(transfer.Credit, body.order)
+	c.Reference = f.reference(body.Reference)
 	c.CreditAccountID = f.account("account_id", body.AccountID)
 	c.DebitAccountID = accounts.ExternalID(c.Currency)
 	return s.create(w, r, &f, c)
 }
 
-// shared is what all three bodies have.
-func (b newOneSided) shared() newTransfer {
-	return newTransfer{Amount: b.Amount, Currency: b.Currency, Description: b.Description, Metadata: b.Metadata}
-}
-
-// command reads all of a command but its accounts and key.
-func (f *form) command(kind string, body newTransfer) transfer.Command {
+// command reads all that an order has.
+func (f *form) command(kind string, body order) transfer.Command {
 	c := transfer.Command{
 		Kind:        kind,
 		Currency:    f.required("currency", body.Currency),
@@ -83,20 +103,109 @@ func (f *form) command(kind string, body newTransfer) transfer.Command {
 	return c
 }
 
+// reference reads a caller's own name for a transfer. "" means "none" to the
+// domain.
+func (f *form) reference(t text) string {
+	if t.given && t.value == "" {
+		f.Add("reference", "must not be empty")
+	}
+	return t.value
+}
+
+// version reads a version of an account; nil where none is given.
+func (f *form) version(field string, t text) *int64 {
+	if !t.given {
+		return nil
+	}
+	n, err := strconv.ParseInt(t.value, 10, 64)
+	if err != nil || n < 0 || strconv.FormatInt(n, 10) != t.value {
+		f.Add(field, `must be a version of the account, like "42"`)
+	}
+	return &n
+}
+
+// call reads what all calls that move money have in common.
+func (f *form) call(r *http.Request) transfer.Call {
+	c := transfer.Call{Key: f.key(r), Left: callOf(r).left}
+	switch r.URL.Query().Get(dryRun) {
+	case "true":
+		c.DryRun = true
+	case "", "false":
+		if r.URL.Query().Has(dryRun) && r.URL.Query().Get(dryRun) == "" {
+			f.Add(dryRun, "must be true or false")
+		}
+	default:
+		f.Add(dryRun, "must be true or false")
+	}
+	return c
+}
+
+// dryRun is the parameter of a call that is to leave nothing behind.
+const dryRun = "dry_run"
+
 // create makes the transfer that c asks for, and answers.
 func (s *server) create(w http.ResponseWriter, r *http.Request, f *form, c transfer.Command) error {
-	c.Key = f.key(r)
-	c.Left = callOf(r).left
+	c.Call = f.call(r)
 	if err := f.validate(c.Validate()); err != nil {
 		return err
 	}
 	t, replayed, err := s.Transfers.Create(r.Context(), c)
+	return answerTransfer(w, c.Call, t, replayed, err)
+}
+
+// answerTransfer answers a call that makes one transfer.
+func answerTransfer(w http.ResponseWriter, c transfer.Call, t transfer.Transfer, replayed bool, err error) error {
 	markReplay(w, replayed)
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Location", "/v1/transfers/"+t.ID.String())
+	created(w, c, "/v1/transfers/"+t.ID.String())
 	return writeJSON(w, http.StatusCreated, transferBody(t))
+}
+
+// created says where what was made is. After a dry run it is nowhere.
+func created(w http.ResponseWriter, c transfer.Call, path string) {
+	if !c.DryRun {
+		w.Header().Set("Location", path)
+	}
+}
+
+// newReversal is the body of POST /v1/transfers/{id}/reverse.
+type newReversal struct {
+	Amount      text   `json:"amount"`
+	Reference   text   `json:"reference"`
+	Description text   `json:"description"`
+	Metadata    labels `json:"metadata"`
+}
+
+func (s *server) reverseTransfer(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r)
+	if err != nil {
+		return err
+	}
+	var body newReversal
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	var f form
+	c := transfer.Reversal{
+		Call: f.call(r), TransferID: id, Amount: f.part(body.Amount), Reference: f.reference(body.Reference),
+		Description: body.Description.value, Metadata: body.Metadata,
+	}
+	if err := f.validate(c.Validate()); err != nil {
+		return err
+	}
+	t, replayed, err := s.Transfers.Reverse(r.Context(), c)
+	return answerTransfer(w, c.Call, t, replayed, err)
+}
+
+// part reads an amount of which none means all that is left. The domain knows
+// the currency.
+func (f *form) part(t text) string {
+	if t.given && t.value == "" {
+		f.Add("amount", "must not be empty")
+	}
+	return t.value
 }
 
 func (s *server) getTransfer(w http.ResponseWriter, r *http.Request) error {
@@ -104,11 +213,15 @@ func (s *server) getTransfer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t, err := s.Transfers.Get(r.Context(), id)
+	t, reversed, err := s.Transfers.GetReversed(r.Context(), id)
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, transferBody(t))
+	body := transferBody(t)
+	if t.ReversesTransferID == uuid.Nil {
+		body.ReversedAmount = money.Format(reversed, t.Currency)
+	}
+	return writeJSON(w, http.StatusOK, body)
 }
 
 func (s *server) listTransfers(w http.ResponseWriter, r *http.Request) error {
@@ -152,6 +265,7 @@ type transferJSON struct {
 	HoldID             string            `json:"hold_id,omitempty"`
 	ReversesTransferID string            `json:"reverses_transfer_id,omitempty"`
 	BatchID            string            `json:"batch_id,omitempty"`
+	ReversedAmount     string            `json:"reversed_amount,omitempty"` // only where one is shown
 }
 
 func transferBody(t transfer.Transfer) transferJSON {

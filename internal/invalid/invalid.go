@@ -20,6 +20,9 @@ const (
 	MaxMetadataValue = 500 // characters
 )
 
+// MaxFaults is how many faults are told at once.
+const MaxFaults = 100
+
 // A Fault is one thing that is wrong with one field.
 type Fault struct {
 	Field  string // as it is named in JSON, or a query parameter or header
@@ -43,9 +46,12 @@ func (e *Error) Error() string {
 // A Check collects faults. Its zero value has none.
 type Check struct{ faults []Fault }
 
-// Add notes a fault. A field's first fault is the one that counts: what is
-// found later usually follows from it.
+// Add notes a fault, until there are MaxFaults. A field's first fault is the one
+// that counts: what is found later usually follows from it.
 func (c *Check) Add(field, format string, args ...any) {
+	if len(c.faults) == MaxFaults {
+		return
+	}
 	for _, f := range c.faults {
 		if f.Field == field {
 			return

@@ -3,6 +3,8 @@ package transfer
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,6 +25,13 @@ const (
 	HoldVoided   = "voided"   // what was left is released
 	HoldExpired  = "expired"  // the same, by its time
 )
+
+// CheckHoldStatus notes a fault unless status is one.
+func CheckHoldStatus(c *invalid.Check, status string) {
+	if all := []string{HoldOpen, HoldCaptured, HoldVoided, HoldExpired}; !slices.Contains(all, status) {
+		c.Add("status", "must be one of %s", strings.Join(all, ", "))
+	}
+}
 
 // A Hold reserves money of one account for another one. What is left of an open
 // one is part of its account's held amount.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/shopspring/decimal"
 
 	"github.com/rowlock/ledger/internal/idempotency"
 	"github.com/rowlock/ledger/internal/retry"
@@ -259,6 +260,25 @@ func findMade(ctx context.Context, tx pgx.Tx, b *pgx.Batch, ms []*move) error {
 }
 
 var readOnly = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}
+
+// GetReversed is Get, together with the sum of what reversals have taken back.
+func (s *Service) GetReversed(ctx context.Context, id uuid.UUID) (t Transfer, reversed decimal.Decimal, err error) {
+	t, err = retry.Tx(ctx, s.db, readOnly, s.policy, func(ctx context.Context, tx pgx.Tx) (Transfer, error) {
+		t, err := selectTransfer(ctx, tx, id)
+		if err != nil {
+			return Transfer{}, err
+		}
+		b := &books{}
+		batch := &pgx.Batch{}
+		b.queueReversed(batch, []uuid.UUID{id})
+		if err := send(ctx, tx, batch, "sum reversals"); err != nil {
+			return Transfer{}, err
+		}
+		reversed = b.reversed[id]
+		return t, nil
+	})
+	return t, reversed, err
+}
 
 // Get returns a transfer. The error matches [ErrNotFound] or is one of package
 // retry's.

@@ -36,6 +36,7 @@ func testPostgresKilled(t *testing.T) {
 	if status := p.get("/livez"); status != 200 {
 		t.Errorf("/livez is %d, want 200: a restart of the service would not help", status)
 	}
+	l.waitPassing(t, 30*time.Second) // a short outage is hidden by the service's own retries
 	stopPostgres(server)
 	server = startPostgres(t, dir)
 	t.Cleanup(func() { stopPostgres(server) })
@@ -69,6 +70,7 @@ func testConnectionsExhausted(t *testing.T) {
 	var calls atomic.Int64
 	l := startLoad(t, 40, func() string { return replicas[calls.Add(1)%4].url })
 	l.waitForMore(t, 100, 30*time.Second)
+	l.waitPassing(t, 30*time.Second)
 	l.end()
 	for _, p := range replicas {
 		p.stop(t) // they hold all connections

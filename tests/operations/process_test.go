@@ -54,6 +54,8 @@ func TestOperations(t *testing.T) {
 		{"KeysExpire", testKeysExpire},
 		{"HangupStops", testHangupStops},
 		{"Lab", testLab},
+		{"Walkthrough", testWalkthrough},
+		{"MixedLoadKilled", testMixedLoadKilled},
 		{"PaymentsAreMade", testPaymentsAreMade},
 		{"WorkersKilled", testWorkersKilled},
 		{"WorkerFrozen", testWorkerFrozen},
@@ -99,6 +101,8 @@ type process struct {
 	url  string
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended and its log is complete
+
+	killed bool
 
 	mu  sync.Mutex
 	log []string
@@ -185,13 +189,23 @@ func (p *process) stop(t *testing.T) {
 	}
 	select {
 	case <-p.done:
-		if status := p.cmd.ProcessState.ExitCode(); status != 0 {
+		if status := p.cmd.ProcessState.ExitCode(); status != 0 && !p.killed {
 			t.Errorf("the process ended with status %d, want 0:\n%s", status, strings.Join(p.lines(), "\n"))
 		}
 	case <-time.After(25 * time.Second):
 		p.cmd.Process.Kill()
 		t.Error("the process did not end within 25 s of SIGTERM")
 	}
+}
+
+// kill ends the process as a loss of power does: it is told nothing.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	p.killed = true
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.done
 }
 
 // get returns the status of an answer, or 0 where there was none.
