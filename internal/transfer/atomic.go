@@ -59,14 +59,12 @@ func moveAtomic(ctx context.Context, tx pgx.Tx, b *pgx.Batch, l Locking, m *move
 	if !m.mine() {
 		return &pgx.Batch{}, nil
 	}
-	if err := read.judge(ctx, tx, []*move{m}); err != nil {
-		return nil, err
-	}
+	read.judgeMove(m)
 	switch {
+	case len(read.poor) > 0: // holds that have expired may stand in the way: that is seen behind the locks
+		return Pessimistic.move(ctx, tx, &pgx.Batch{}, l, []*move{m})
 	case m.refusal != nil:
 		return &pgx.Batch{}, nil
-	case len(read.holds) > 0: // holds that have expired stood in the way
-		return Pessimistic.move(ctx, tx, &pgx.Batch{}, l, []*move{m})
 	}
 	// What stood in the way a moment ago is gone.
 	return nil, fmt.Errorf("%w: the update matched no row, and now it would", retry.ErrConflict)

@@ -16,6 +16,7 @@ import (
 	"github.com/rowlock/ledger/internal/retry"
 	"github.com/rowlock/ledger/internal/testdb"
 	"github.com/rowlock/ledger/internal/transfer"
+	"github.com/rowlock/ledger/internal/verify"
 )
 
 func TestMain(m *testing.M) { testdb.Main(m) }
@@ -127,7 +128,8 @@ const faultsSQL = `
 	SELECT 'entry ' || version || ' of ' || account_id || ' is of ' || created_at || ', the one before of ' || last_created_at
 	  FROM statement WHERE created_at < last_created_at`
 
-// wantSound checks that money, versions, balances after and times agree.
+// wantSound checks that money, versions, balances after and times agree, and
+// with them all that `ledger verify` knows.
 func (l *ledger) wantSound(t testing.TB) {
 	t.Helper()
 	rows, _ := l.db.Query(t.Context(), faultsSQL)
@@ -137,6 +139,13 @@ func (l *ledger) wantSound(t testing.TB) {
 	}
 	for _, fault := range faults {
 		t.Error(fault)
+	}
+	report, err := verify.Ledger(t.Context(), l.db, patient)
+	if err != nil {
+		t.Fatalf("verify: %v", err)
+	}
+	for _, f := range report.Findings {
+		t.Errorf("%s: %s", f.Kind, f.Detail)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/rowlock/ledger/internal/retry"
@@ -101,20 +102,47 @@ const selectExpiredHoldIDsSQL = `
 // expiredBite is how many holds one look releases. There may be more looks.
 const expiredBite = 1000
 
+// Behind the look at the holds: an account that is then as it was read has lost
+// none of them in between.
+const countChangedAccountsSQL = `
+	SELECT count(*)
+	  FROM unnest($1::uuid[], $2::bigint[], $3::numeric[]) AS was (id, version, held)
+	  JOIN accounts a ON a.id = was.id
+	 WHERE a.version <> was.version
+	    OR a.held <> was.held`
+
 // expire releases holds of accounts whose time is over, and returns how many.
 //
 // The accounts may be locked already, and holds come before accounts: so it
 // locks them SKIP LOCKED, which waits for nobody and so cannot be part of a
 // deadlock. Whoever has one that is skipped is about to end it: the error then
-// matches [retry.ErrConflict], and the next attempt sees it ended.
+// matches [retry.ErrConflict], and the next attempt sees it ended. So it does
+// where the accounts are not locked and have changed: what somebody else has
+// released meanwhile is no longer among the holds, and not yet in the balance.
 func (b *books) expire(ctx context.Context, tx pgx.Tx, accountIDs []uuid.UUID) (int, error) {
-	rows, _ := tx.Query(ctx, selectExpiredHoldIDsSQL, uuidArray(inOrder(accountIDs)), b.at, uuidArray(slices.Collect(maps.Keys(b.holds))), expiredBite)
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		return 0, fmt.Errorf("select expired holds: %w", err)
+	accountIDs = inOrder(accountIDs)
+	versions, helds := make(pgtype.FlatArray[int64], len(accountIDs)), make(pgtype.FlatArray[pgtype.Numeric], len(accountIDs))
+	for i, id := range accountIDs {
+		a := b.accounts[id]
+		versions[i], helds[i] = a.version-a.entries, pgNumeric(a.heldThen)
+	}
+	var ids []uuid.UUID
+	var changed int
+	look := &pgx.Batch{}
+	look.Queue(selectExpiredHoldIDsSQL, uuidArray(accountIDs), b.at, uuidArray(slices.Collect(maps.Keys(b.holds))), expiredBite).
+		Query(func(rows pgx.Rows) (err error) {
+			ids, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+			return err
+		})
+	look.Queue(countChangedAccountsSQL, uuidArray(accountIDs), versions, helds).QueryRow(func(row pgx.Row) error { return row.Scan(&changed) })
+	if err := send(ctx, tx, look, "look for expired holds"); err != nil {
+		return 0, err
+	}
+	if changed > 0 {
+		return 0, fmt.Errorf("%w: an account has changed since it was read", retry.ErrConflict)
 	}
 	if len(ids) > 0 {
-		rows, _ = tx.Query(ctx, selectHoldsSQL+" FOR UPDATE SKIP LOCKED", uuidArray(ids))
+		rows, _ := tx.Query(ctx, selectHoldsSQL+" FOR UPDATE SKIP LOCKED", uuidArray(ids))
 		holds, err := pgx.CollectRows(rows, scanHold)
 		if err != nil {
 			return 0, fmt.Errorf("lock expired holds: %w", err)

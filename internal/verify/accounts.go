@@ -43,27 +43,40 @@ const selectAccountsOffSQL = `
 	         max(version) AS last
 	    FROM entries
 	   GROUP BY account_id
+	), rests AS (
+	  SELECT debit_account_id, sum(amount - captured) AS rest
+	    FROM holds
+	   WHERE status = 'open'
+	   GROUP BY debit_account_id
 	)
 	SELECT a.id, a.kind, a.currency, a.balance, a.held, a.min_balance, a.max_balance, a.version,
-	       coalesce(s.total, 0), coalesce(s.entries, 0), coalesce(s.last, 0)
+	       coalesce(s.total, 0), coalesce(s.entries, 0), coalesce(s.last, 0), coalesce(r.rest, 0)
 	  FROM accounts a
 	  LEFT JOIN sums s ON s.account_id = a.id
+	  LEFT JOIN rests r ON r.debit_account_id = a.id
 	 WHERE a.balance <> coalesce(s.total, 0)
 	    OR a.version <> coalesce(s.entries, 0)
 	    OR a.version <> coalesce(s.last, 0)
+	    OR a.held <> coalesce(r.rest, 0)
 	    OR a.balance - a.held < a.min_balance
 	    OR a.balance > a.max_balance
 	 ORDER BY a.id`
 
-// checkAccounts compares each account with the entries that it stands for.
+// checkAccounts compares each account with the entries and holds that it stands
+// for, and with its limits.
 func checkAccounts(ctx context.Context, tx pgx.Tx, r *Report) error {
 	var id uuid.UUID
 	var kind, currency string
-	var balance, held, sum decimal.Decimal
+	var balance, held, sum, rest decimal.Decimal
 	var least, most *decimal.Decimal
 	var version, entries, last int64
-	into := []any{&id, &kind, &currency, &balance, &held, &least, &most, &version, &sum, &entries, &last}
+	into := []any{&id, &kind, &currency, &balance, &held, &least, &most, &version, &sum, &entries, &last, &rest}
 	return each(ctx, tx, selectAccountsOffSQL, into, func() {
+		find := func(kind Kind, amount decimal.Decimal, format string, args ...any) {
+			r.add(Finding{Kind: kind, AccountID: id, Currency: currency, Amount: amount,
+				Detail: fmt.Sprintf("account %s has ", id) + fmt.Sprintf(format, args...)})
+		}
+		in := func(d decimal.Decimal) string { return money.Format(d, currency) }
 		if off := balance.Sub(sum); !off.IsZero() {
 			total := r.total(currency)
 			if kind == accounts.External {
@@ -71,25 +84,21 @@ func checkAccounts(ctx context.Context, tx pgx.Tx, r *Report) error {
 			} else {
 				total.Customers = total.Customers.Add(off.Abs())
 			}
-			r.add(Finding{Kind: Balance, AccountID: id, Currency: currency, Amount: off,
-				Detail: fmt.Sprintf("account %s has %s where its entries add up to %s: off by %s", id,
-					money.Format(balance, currency), money.Format(sum, currency), signed(off, currency))})
+			find(Balance, off, "%s where its entries add up to %s: off by %s", in(balance), in(sum), signed(off, currency))
+		}
+		if off := held.Sub(rest); !off.IsZero() {
+			find(Held, off, "%s held where its open holds have %s left: off by %s", in(held), in(rest), signed(off, currency))
 		}
 		if version != entries || version != last {
-			r.add(Finding{Kind: Version, AccountID: id, Currency: currency,
-				Detail: fmt.Sprintf("account %s has version %d, and %d entries of which the last is %d", id, version, entries, last)})
+			find(Version, decimal.Zero, "version %d, and %d entries of which the last is %d", version, entries, last)
 		}
-		if available := balance.Sub(held); least != nil && available.LessThan(*least) {
-			below := available.Sub(*least)
-			r.add(Finding{Kind: Overdrawn, AccountID: id, Currency: currency, Amount: below,
-				Detail: fmt.Sprintf("account %s has %s available, below its minimum of %s by %s", id,
-					money.Format(available, currency), money.Format(*least, currency), signed(below, currency))})
+		if least != nil && balance.Sub(held).LessThan(*least) {
+			below := balance.Sub(held).Sub(*least)
+			find(Overdrawn, below, "%s, of which %s is held, below its minimum of %s by %s", in(balance), in(held), in(*least), signed(below, currency))
 		}
 		if most != nil && balance.GreaterThan(*most) {
 			above := balance.Sub(*most)
-			r.add(Finding{Kind: Overfull, AccountID: id, Currency: currency, Amount: above,
-				Detail: fmt.Sprintf("account %s has %s, above its maximum of %s by %s", id,
-					money.Format(balance, currency), money.Format(*most, currency), signed(above, currency))})
+			find(AboveMaximum, above, "%s, above its maximum of %s by %s", in(balance), in(*most), signed(above, currency))
 		}
 	})
 }

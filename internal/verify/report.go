@@ -16,26 +16,36 @@ type Kind string
 
 // The kinds, in the order in which they are reported.
 const (
-	CurrencySum        Kind = "currency-sum"         // the balances of a currency do not add up to zero
-	Balance            Kind = "balance"              // a balance is not the sum of its entries
-	Overdrawn          Kind = "overdrawn"            // what is available is below its minimum
-	Overfull           Kind = "overfull"             // a balance is above its maximum
-	Version            Kind = "version"              // a version is not the count of the entries
-	VersionGap         Kind = "version-gap"          // a statement lacks a version, or has it twice
-	RunningBalance     Kind = "running-balance"      // an entry does not follow from the one before
-	TimeFalls          Kind = "time-falls"           // an entry is older than the one before
-	MissingAccount     Kind = "missing-account"      // a transfer names an account that is not there
-	CurrencyMismatch   Kind = "currency-mismatch"    // a transfer is not in its account's currency
-	KeyWithoutTransfer Kind = "key-without-transfer" // a key that succeeded names no transfer
-	RefusedTransfer    Kind = "refused-transfer"     // a key that was refused names a stored transfer
-	PaymentNotMade     Kind = "payment-not-made"     // a payment that is done has no such transfer
-	PaymentNotDone     Kind = "payment-not-done"     // a payment has a transfer and is not done
+	CurrencySum         Kind = "currency-sum"         // the balances of a currency do not add up to zero
+	Balance             Kind = "balance"              // a balance is not the sum of its entries
+	Held                Kind = "held"                 // a held amount is not what is left of the open holds
+	Overdrawn           Kind = "overdrawn"            // what is available is below nothing
+	AboveMaximum        Kind = "above-maximum"        // a balance is above its maximum
+	Version             Kind = "version"              // a version is not the count of the entries
+	VersionGap          Kind = "version-gap"          // a statement lacks a version, or has it twice
+	RunningBalance      Kind = "running-balance"      // an entry does not follow from the one before
+	TimeFalls           Kind = "time-falls"           // an entry is older than the one before
+	MissingAccount      Kind = "missing-account"      // a transfer or a hold names an account that is not there
+	CurrencyMismatch    Kind = "currency-mismatch"    // a transfer or a hold is not in its account's currency
+	HoldCaptured        Kind = "hold-captured"        // what was captured of a hold is not the sum of its captures
+	HoldStatus          Kind = "hold-status"          // a hold has ended and something is open, or the reverse
+	WrongCapture        Kind = "wrong-capture"        // a transfer captures no such hold
+	WrongReversal       Kind = "wrong-reversal"       // a transfer takes back no such transfer
+	OverReversed        Kind = "over-reversed"        // more of a transfer was taken back than there was
+	WrongMember         Kind = "wrong-member"         // a transfer is not where its batch has its members
+	DuplicateReference  Kind = "duplicate-reference"  // an account has a reference twice
+	ReferencesUnguarded Kind = "references-unguarded" // no index keeps references unique
+	KeyWithoutTransfer  Kind = "key-without-transfer" // a key that succeeded names no transfer, hold or batch
+	RefusedTransfer     Kind = "refused-transfer"     // a key that was refused names a stored transfer, hold or batch
+	PaymentNotMade      Kind = "payment-not-made"     // a payment that is done has no such transfer
+	PaymentNotDone      Kind = "payment-not-done"     // a payment has a transfer and is not done
 )
 
 // Kinds returns every kind, in the order of reports.
 func Kinds() []Kind {
-	return []Kind{CurrencySum, Balance, Overdrawn, Overfull, Version, VersionGap, RunningBalance, TimeFalls,
-		MissingAccount, CurrencyMismatch, KeyWithoutTransfer, RefusedTransfer, PaymentNotMade, PaymentNotDone}
+	return []Kind{CurrencySum, Balance, Held, Overdrawn, AboveMaximum, Version, VersionGap, RunningBalance, TimeFalls,
+		MissingAccount, CurrencyMismatch, HoldCaptured, HoldStatus, WrongCapture, WrongReversal, OverReversed, WrongMember,
+		DuplicateReference, ReferencesUnguarded, KeyWithoutTransfer, RefusedTransfer, PaymentNotMade, PaymentNotDone}
 }
 
 // A Finding is one thing that is off.
@@ -43,6 +53,7 @@ type Finding struct {
 	Kind       Kind            `json:"kind"`
 	AccountID  uuid.UUID       `json:"account_id,omitzero"`
 	TransferID uuid.UUID       `json:"transfer_id,omitzero"`
+	HoldID     uuid.UUID       `json:"hold_id,omitzero"`
 	Currency   string          `json:"currency,omitempty"`
 	Amount     decimal.Decimal `json:"amount,omitzero"` // by how much, with its sign; zero where that says nothing
 	Detail     string          `json:"detail"`
@@ -74,6 +85,7 @@ const MaxFindings = 20
 type Report struct {
 	Accounts  int64          `json:"accounts"`
 	Transfers int64          `json:"transfers"`
+	Holds     int64          `json:"holds"`
 	Keys      int64          `json:"keys"`
 	Payments  int64          `json:"payments"`
 	Totals    []Total        `json:"totals"`   // by currency
@@ -91,7 +103,8 @@ func (r Report) Clean() bool { return len(r.Counts) == 0 }
 // WriteText writes r for people: the counts, and every listed finding with its
 // exact amount.
 func (r Report) WriteText(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%d accounts, %d transfers, %d idempotency keys, %d payments\n", r.Accounts, r.Transfers, r.Keys, r.Payments)
+	_, err := fmt.Fprintf(w, "%d accounts, %d transfers, %d holds, %d idempotency keys, %d payments\n",
+		r.Accounts, r.Transfers, r.Holds, r.Keys, r.Payments)
 	if err != nil {
 		return err
 	}

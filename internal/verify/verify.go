@@ -52,14 +52,19 @@ var checks = []struct {
 	{"compare the accounts with their entries", checkAccounts},
 	{"follow the statements", checkStatements},
 	{"look up the transfers' accounts", checkTransfers},
-	{"look up the keys' transfers", checkKeys},
+	{"compare the holds with their captures", checkHolds},
+	{"look up the captures' holds", checkCaptures},
+	{"compare the reversals with what they reverse", checkReversals},
+	{"look for the batches' members", checkBatches},
+	{"look for references that are used twice", checkReferences},
+	{"look up what the keys name", checkKeys},
 	{"look up the payments' transfers", checkPayments},
 }
 
 // each runs sql and calls found for every row, without keeping them: a ruined
 // ledger may have many.
-func each(ctx context.Context, tx pgx.Tx, sql string, into []any, found func()) error {
-	rows, err := tx.Query(ctx, sql)
+func each(ctx context.Context, tx pgx.Tx, sql string, into []any, found func(), args ...any) error {
+	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return err
 	}

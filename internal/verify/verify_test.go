@@ -127,10 +127,10 @@ func TestDamageIsFound(t *testing.T) {
 			map[verify.Kind]int64{verify.CurrencySum: 1, verify.Balance: 1, verify.Overdrawn: 1}, "-33"},
 		{"more is held than there is", `ALTER TABLE accounts DROP CONSTRAINT accounts_available_covered;
 			UPDATE accounts SET held = 31 WHERE id = ` + bobID,
-			map[verify.Kind]int64{verify.Overdrawn: 1}, "-1"},
+			map[verify.Kind]int64{verify.Held: 1, verify.Overdrawn: 1}, "31"},
 		{"a balance above its maximum", `ALTER TABLE accounts DROP CONSTRAINT accounts_balance_capped;
 			UPDATE accounts SET max_balance = 20 WHERE id = ` + bobID,
-			map[verify.Kind]int64{verify.Overfull: 1}, "10"},
+			map[verify.Kind]int64{verify.AboveMaximum: 1}, "10"},
 		{"time falls", "UPDATE transfers SET created_at = created_at - interval '1 hour' WHERE kind = 'debit'",
 			map[verify.Kind]int64{verify.TimeFalls: 2}, "0"},
 		{"an account is gone", "DELETE FROM accounts WHERE id = " + bobID,
@@ -190,7 +190,7 @@ func damage(t *testing.T, db *testdb.DB, sql string) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	guards := "ALTER TABLE accounts DISABLE TRIGGER USER; ALTER TABLE transfers DISABLE TRIGGER USER;"
+	guards := "ALTER TABLE accounts DISABLE TRIGGER USER; ALTER TABLE transfers DISABLE TRIGGER USER; ALTER TABLE holds DISABLE TRIGGER USER;"
 	if _, err := conn.PgConn().Exec(t.Context(), guards+sql).ReadAll(); err != nil {
 		t.Fatal(err)
 	}
