@@ -94,6 +94,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 		debug.SetGCPercent(gcPercent)
 	}
 	s := &service{stopping: make(chan struct{}), cmd: c, db: db, metrics: metrics, logger: logger, policy: c.policy(metrics.Conflict(c.Mode)), queued: p.bell.Ring}
+	s.transfers = s.newTransfers()
 	if c.PprofAddr != "" {
 		stopProfiles, err := serveProfiles(c.PprofAddr, logger)
 		if err != nil {
@@ -109,6 +110,7 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 		err = errors.Join(err, <-working)
 	}()
 	go s.sweepKeys(background)
+	go s.sweepHolds(background)
 	go s.watchFeed(background)
 	go reloadTokens(background, hangups, tokens, logger)
 	return s.serve(ctx, con, d, tokens)
@@ -116,14 +118,15 @@ func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
 
 // A service is what is at work while serving.
 type service struct {
-	cmd      *serveCmd
-	db       *postgres.DB
-	metrics  *telemetry.Metrics
-	logger   *slog.Logger
-	policy   retry.Policy
-	queued   func() // a payment may be due
-	stopping chan struct{}
-	migrated atomic.Bool
+	cmd       *serveCmd
+	db        *postgres.DB
+	metrics   *telemetry.Metrics
+	logger    *slog.Logger
+	policy    retry.Policy
+	transfers *transfer.Service
+	queued    func() // a payment may be due
+	stopping  chan struct{}
+	migrated  atomic.Bool
 }
 
 // serve answers requests until ctx ends, and finishes those that have begun.
@@ -160,18 +163,22 @@ func (s *service) mode() *transfer.Mode {
 	return mode
 }
 
-// newServer makes the HTTP server. Its own limits are against slow clients: a
-// request's deadline is the handler's.
-func (s *service) newServer(tokens *httpapi.Tokens) *http.Server {
-	mode := s.mode()
-	transfers := transfer.New(s.db, mode, s.cmd.locking(), s.policy)
+// newTransfers makes what moves the money, as the flags say.
+func (s *service) newTransfers() *transfer.Service {
+	transfers := transfer.New(s.db, s.mode(), s.cmd.locking(), s.policy)
 	if grouping := s.cmd.grouping(s.metrics.Group); grouping != nil {
 		transfers = transfers.Grouped(*grouping)
 	}
 	s.metrics.WatchTransfers(transfers.Waiting)
+	return transfers
+}
+
+// newServer makes the HTTP server. Its own limits are against slow clients: a
+// request's deadline is the handler's.
+func (s *service) newServer(tokens *httpapi.Tokens) *http.Server {
 	config := httpapi.Config{
 		Accounts:       accounts.New(s.db, s.policy),
-		Transfers:      transfers,
+		Transfers:      s.transfers,
 		Payments:       payment.New(s.db, s.policy, s.queued),
 		Tokens:         tokens,
 		Ready:          s.ready,
@@ -184,7 +191,7 @@ func (s *service) newServer(tokens *httpapi.Tokens) *http.Server {
 			s.metrics.Request(o.Method, o.Route, o.Status, o.Code, o.Duration)
 		},
 	}
-	if mode.LosesMoney {
+	if mode := s.mode(); mode.LosesMoney {
 		config.UnsafeMode = mode.Name
 	}
 	return &http.Server{
@@ -239,30 +246,6 @@ func warnOfConnections(ctx context.Context, db *postgres.DB, others int, policy 
 			"wanted", want, "server_admits", admitted)
 	}
 }
-
-// sweepKeys removes expired idempotency keys, in small bites.
-func (s *service) sweepKeys(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(min(sweepInterval, s.cmd.IdempotencyTTL)):
-		}
-		for more := true; more && ctx.Err() == nil; {
-			n, err := idempotency.Sweep(ctx, s.db, s.policy, s.cmd.IdempotencyTTL, sweepBite)
-			if err != nil {
-				s.logger.Warn("expired idempotency keys were not removed", "error", err)
-			}
-			s.metrics.Swept(n)
-			more = n == sweepBite
-		}
-	}
-}
-
-const (
-	sweepInterval = time.Minute
-	sweepBite     = 1000
-)
 
 func (c *serveCmd) checkListen() error {
 	if err := checkListen("--listen", c.Listen, c.TokenFile != "" || c.InsecureNoAuth); err != nil {

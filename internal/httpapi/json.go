@@ -4,6 +4,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -166,6 +167,10 @@ func jsonFault(err error) invalid.Fault {
 			return invalid.Fault{Field: field(e.JSONPointer), Detail: "is unknown"}
 		case e.Err != nil:
 			return invalid.Fault{Field: field(e.JSONPointer), Detail: e.Err.Error()}
+		case e.GoType != nil && e.GoType.Kind() == reflect.Slice:
+			return invalid.Fault{Field: field(e.JSONPointer), Detail: "must be an array"}
+		case e.GoType != nil && e.GoType.Kind() == reflect.Struct:
+			return invalid.Fault{Field: field(e.JSONPointer), Detail: "must be an object"}
 		}
 	}
 	return invalid.Fault{Field: bodyField, Detail: "cannot be read"}

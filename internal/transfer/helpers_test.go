@@ -265,6 +265,15 @@ func (c *conflicts) of(sqlState string) int {
 	return c.count[sqlState]
 }
 
+func (c *conflicts) total() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, some := range c.count {
+		n += some
+	}
+	return n
+}
+
 // together runs n functions at once and waits for all of them.
 func together(n int, f func(i int)) {
 	var ready, done sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/shopspring/decimal"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/rowlock/ledger/internal/accounts"
 	"github.com/rowlock/ledger/internal/idempotency"
@@ -106,17 +107,26 @@ type HoldCommand struct {
 // [ErrSameAccount], or nil. It knows nothing of the accounts, nor what time it is.
 func (c HoldCommand) Validate() error {
 	var check invalid.Check
-	if c.Kind == Credit {
+	checkMoney(&check, c.Amount, c.Currency)
+	checkAccount(&check, "debit_account_id", c.DebitAccountID)
+	switch c.Kind {
+	case Between:
+		checkAccount(&check, "credit_account_id", c.CreditAccountID)
+	case Debit:
+	default:
 		check.Add("kind", "must be one of %s, %s", Between, Debit)
 	}
 	if year := c.ExpiresAt.UTC().Year(); !c.ExpiresAt.IsZero() && (year < minYear || year > maxYear) {
 		check.Add("expires_at", "must be in the years %d to %d", minYear, maxYear)
 	}
-	other := check.Join(c.transfer().Validate())
+	checkText(&check, c.Call, "", c.Description, c.Metadata)
 	if err := check.Err(); err != nil {
 		return err
 	}
-	return other
+	if c.DebitAccountID == c.CreditAccountID {
+		return ErrSameAccount
+	}
+	return nil
 }
 
 // The years of a time that is no mistake.
@@ -124,14 +134,6 @@ const (
 	minYear = 2000
 	maxYear = 9999
 )
-
-// transfer is what c reserves the money for.
-func (c HoldCommand) transfer() Command {
-	return Command{
-		Call: c.Call, Kind: c.Kind, DebitAccountID: c.DebitAccountID, CreditAccountID: c.CreditAccountID,
-		Amount: c.Amount, Currency: c.Currency, Description: c.Description, Metadata: c.Metadata,
-	}
-}
 
 // Hold reserves the money that c asks for, and returns the hold as it was then.
 //
@@ -221,21 +223,29 @@ func (s *Service) Void(ctx context.Context, id uuid.UUID, call Call) (Hold, erro
 	return ending.hold, m.refusal
 }
 
-// ExpireHolds releases what is left of up to limit holds whose time is over, and
-// returns how many it found. It is housekeeping: a judgement never waits for it.
-// The error is one of package retry's.
-func (s *Service) ExpireHolds(ctx context.Context, limit int) (int, error) {
+// ExpireHolds releases what is left of up to limit holds whose time is over,
+// the oldest first, and returns how many it found. One that somebody else keeps
+// locked is passed over, and does not hold up the others. It is housekeeping: a
+// judgement never waits for it. The error is one of package retry's.
+func (s *Service) ExpireHolds(ctx context.Context, limit int) (found int, err error) {
 	holds, err := retry.Tx(ctx, s.db, readOnly, s.policy, func(ctx context.Context, tx pgx.Tx) ([]Hold, error) {
 		return selectExpiredHolds(ctx, tx, limit)
 	})
-	for _, h := range holds {
-		m := newMove(Call{}, h.ID, []step{&ending{id: h.ID, accountID: h.DebitAccountID, status: HoldExpired}}, "")
-		if err := s.do(ctx, m); err != nil {
-			return 0, err
-		}
+	if err != nil {
+		return 0, err
 	}
-	return len(holds), err
+	var endings errgroup.Group
+	endings.SetLimit(expiring)
+	for _, h := range holds {
+		endings.Go(func() error {
+			return s.do(ctx, newMove(Call{}, h.ID, []step{&ending{id: h.ID, accountID: h.DebitAccountID, status: HoldExpired}}, ""))
+		})
+	}
+	return len(holds), endings.Wait()
 }
+
+// expiring is how many holds are released at once: enough to share a group.
+const expiring = 4
 
 // A holding is the step that opens a hold.
 type holding struct {

@@ -16,12 +16,12 @@ import (
 // somebody.
 type scene struct {
 	cast
-	noDebits, noCredits, capped, holder        uuid.UUID
-	open, captured, voided, expired            transfer.Hold
-	fromNoDebits, toNoCredits, toCapped        transfer.Hold
-	named, namedCredit                         transfer.Transfer // with a reference
-	spent, partly, wholly, reversal            transfer.Transfer // to be reversed, or not any more
-	paidByNoCredits, paidToNoDebits, ofAClosed transfer.Transfer
+	noDebits, noCredits, capped, holder uuid.UUID
+	open, captured, voided, expired     transfer.Hold
+	fromNoDebits, toNoCredits, toCapped transfer.Hold
+	named, namedCredit                  transfer.Transfer // with a reference
+	spent, partly, wholly, reversal     transfer.Transfer // to be reversed, or not any more
+	paidByNoCredits, paidToNoDebits     transfer.Transfer
 }
 
 func (l *ledger) scene(t *testing.T) scene {
@@ -112,8 +112,6 @@ func holdCases(c scene) []requestCase {
 		return transfer.Refusal{Code: "hold-status", AccountID: c.holder, OtherID: &h.ID, Status: status}
 	}
 	expired := transfer.Refusal{Code: "hold-status", AccountID: c.rich, Status: "expired"}
-	// 100 - 10 - 5 captured, + 1 - 1 - 5 + 3.50 + 5 - 5 - 1, of which 40, 1, 9 and 9 are held.
-	const available, above = "23.50", "23.51"
 	return []requestCase{
 		{"transfer of what is held", creating(between(c.holder, c.rich, "24.51", "USD")), transfer.ErrInsufficientFunds,
 			transfer.Refusal{Code: "insufficient-funds", AccountID: c.holder, Available: "24.50", Required: "24.51", Currency: "USD"}},

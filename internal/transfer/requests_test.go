@@ -25,17 +25,6 @@ type result struct {
 	err      error
 }
 
-// id is that of what was made.
-func (r result) id() uuid.UUID {
-	switch made := r.made.(type) {
-	case transfer.Transfer:
-		return made.ID
-	case transfer.Hold:
-		return made.ID
-	}
-	return r.made.(transfer.Batch).ID
-}
-
 func resultOf[T any](made T, replayed bool, err error) result { return result{made, replayed, err} }
 
 func creating(c transfer.Command) request {

@@ -86,20 +86,12 @@ func NewCredit(account uuid.UUID, amount decimal.Decimal, currency string) Comma
 // [ErrSameAccount], or nil. It knows nothing of the accounts.
 func (c Command) Validate() error {
 	var check invalid.Check
-	if !money.IsCurrency(c.Currency) {
-		check.Add("currency", "must be an ISO 4217 code in capitals, like USD")
-	} else if err := money.CheckAmount(c.Amount, c.Currency); err != nil {
-		check.Add("amount", "%v", err)
-	}
+	checkMoney(&check, c.Amount, c.Currency)
 	if all := []string{Between, Debit, Credit}; !slices.Contains(all, c.Kind) {
 		check.Add("kind", "must be one of %s", strings.Join(all, ", "))
 	}
 	for _, side := range c.named() {
-		if side.id == uuid.Nil {
-			check.Add(side.field, "is required")
-		} else if accounts.IsExternal(side.id) {
-			check.Add(side.field, "must not be an external account: debits and credits have it as their other side")
-		}
+		checkAccount(&check, side.field, side.id)
 	}
 	if c.IfVersion != nil && *c.IfVersion < 0 {
 		check.Add("if_version", "must not be negative")
@@ -112,6 +104,22 @@ func (c Command) Validate() error {
 		return ErrSameAccount
 	}
 	return nil
+}
+
+func checkMoney(check *invalid.Check, amount decimal.Decimal, currency string) {
+	if !money.IsCurrency(currency) {
+		check.Add("currency", "must be an ISO 4217 code in capitals, like USD")
+	} else if err := money.CheckAmount(amount, currency); err != nil {
+		check.Add("amount", "%v", err)
+	}
+}
+
+func checkAccount(check *invalid.Check, field string, id uuid.UUID) {
+	if id == uuid.Nil {
+		check.Add(field, "is required")
+	} else if accounts.IsExternal(id) {
+		check.Add(field, "must not be an external account: debits and credits have it as their other side")
+	}
 }
 
 // MaxReference is how long a reference may be, in characters.

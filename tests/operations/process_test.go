@@ -52,6 +52,7 @@ func TestOperations(t *testing.T) {
 		{"UnsafeModeSaysSo", testUnsafeModeSaysSo},
 		{"MigratesAsAnotherRole", testMigratesAsAnotherRole},
 		{"KeysExpire", testKeysExpire},
+		{"HoldsExpire", testHoldsExpire},
 		{"HangupStops", testHangupStops},
 		{"Lab", testLab},
 		{"Walkthrough", testWalkthrough},

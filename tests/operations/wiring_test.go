@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/rowlock/ledger/internal/testdb"
 )
 
@@ -127,6 +129,35 @@ func testKeysExpire(t *testing.T) {
 			t.Fatal("the key still names the first account a minute after its time")
 		}
 	}
+}
+
+// An account shows what its expired holds kept as available, though nobody asks
+// it for money.
+func testHoldsExpire(t *testing.T) {
+	database := testdb.URL(t)
+	p := serve(t, database)
+	client := &http.Client{}
+	account := post(client, p.url+"/v1/accounts", "a", body{"currency": "USD"}).body.ID
+	post(client, p.url+"/v1/credits", "c", body{"account_id": account, "amount": "10.00", "currency": "USD"})
+	soon := time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)
+	for _, b := range []body{
+		{"debit_account_id": account, "amount": "7.00", "currency": "USD", "expires_at": soon},
+		{"debit_account_id": account, "amount": "2.00", "currency": "USD"},
+	} {
+		if a := post(client, p.url+"/v1/holds", uuid.NewString(), b); a.status != 201 {
+			t.Fatalf("hold: %v", a)
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		held := ask[string](t, database, "SELECT held::text FROM accounts WHERE held <> 0")
+		if held == "2.00" {
+			break
+		}
+		if held != "9.00" || time.Now().After(deadline) {
+			t.Fatalf("%s is held, want 9.00 and, soon, 2.00", held)
+		}
+	}
+	wantVerified(t, database)
 }
 
 // Without a token file SIGHUP is what a closed terminal sends.
