@@ -28,7 +28,7 @@ func TestTheProgram(t *testing.T) {
 	}
 	for name, test := range map[string]func(*testing.T, program){
 		"compare": testCompare, "workloads": testWorkloads, "open loop": testOpenLoop,
-		"a running service": testRunningService, "interrupt": testInterrupt, "flags": testFlags, "payments": testPayments,
+		"a running service": testRunningService, "interrupt": testInterrupt, "flags": testFlags, "batches": testBatches, "payments": testPayments,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,6 +161,14 @@ func testWorkloads(t *testing.T, p program) {
 		if refused := r.Codes[refusedCode] > 0; refused != w.Declines {
 			t.Errorf("%s: refused %d", w.Name, r.Codes[refusedCode])
 		}
+	}
+}
+
+func testBatches(t *testing.T, p program) {
+	var r Result
+	p.measure(t, &r, "run", "--batch=100", "--clients=2")
+	if r.Made == 0 || r.Made%100 != 0 || r.Failed() > 0 || !r.Verdict.Verified || len(r.Verdict.Findings) > 0 {
+		t.Errorf("%d made, %v, %+v, want whole batches of 100", r.Made, r.Codes, r.Verdict)
 	}
 }
 

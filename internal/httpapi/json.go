@@ -200,8 +200,10 @@ func write(w http.ResponseWriter, status int, v any) error {
 	if err != nil {
 		return err
 	}
+	data = append(data, '\n')
 	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Length", strconv.Itoa(len(data))) // a large one would come in chunks
 	w.WriteHeader(status)
-	w.Write(append(data, '\n')) // its error: the caller has left
+	w.Write(data) // its error: the caller has left
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 // Grouping is how transfers that wait at the same time share a transaction.
 // Every number is at least 1.
 type Grouping struct {
-	Size     int           // transfers in one transaction at most, unless one batch has more
+	Size     int           // commands in one transaction at most; their transfers are at most as many as a batch may have
 	Lanes    int           // transactions at work at once
 	Queue    int           // transfers that wait at most; more are refused early
 	LockWait time.Duration // how long a group waits for one lock
@@ -224,8 +224,9 @@ func (g *groups) begin() []*member {
 	var taken, later []*member
 	ahead := newFootprint() // of those who wait on
 	steps := 0              // of those taken
+	full := false
 	for i, w := range g.queue {
-		if steps > 0 && steps+len(w.steps) > g.Size { // a batch may be more, alone
+		if full = len(taken) == g.Size || steps+len(w.steps) > MaxBatch; full {
 			later = append(later, g.queue[i:]...)
 			break
 		}
@@ -253,7 +254,7 @@ func (g *groups) begin() []*member {
 	if len(taken) == 0 {
 		g.lanes--
 	}
-	if steps >= g.Size { // perhaps more can begin
+	if full { // perhaps more can begin
 		g.startLane()
 	}
 	return taken
