@@ -73,12 +73,13 @@ var retryStandsAlone = rule{
 var testingIsForTests = rule{
 	name: "only tests import what is for tests",
 	check: func(t *tree) []string {
-		return t.imported("the program", "it is for tests", nil, []string{"internal/testdb"},
-			"testing/...", module+"internal/testdb/...", "github.com/testcontainers/...", "github.com/peterldowns/pgtestdb/...")
+		return t.imported("the program", "it is for tests", nil, []string{"internal/testdb", "tests/harness"},
+			"testing/...", module+"internal/testdb/...", module+"tests/harness/...", "github.com/testcontainers/...", "github.com/peterldowns/pgtestdb/...")
 	},
 	breaks: []fstest.MapFS{
 		one("internal/racelab/a.go", `package racelab; import "testing"; func F(t *testing.T) {}`),
 		one("cmd/ledger/a.go", `package main; import _ "github.com/rowlock/ledger/internal/testdb"`),
+		one("cmd/ledger/a.go", `package main; import _ "github.com/rowlock/ledger/tests/harness"`),
 		one("internal/localpg/a.go", `package localpg; import _ "github.com/testcontainers/testcontainers-go"`),
 	},
 	keeps: []fstest.MapFS{

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rowlock/ledger/internal/testdb"
+	"github.com/rowlock/ledger/tests/harness"
 )
 
 // newToken makes a token with `ledger token`, adds its line to file, and
@@ -20,7 +21,7 @@ import (
 func newToken(t *testing.T, file, name string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := command(t, "token", name)
+	cmd := harness.Command(t, "token", name)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("ledger token: %v\n%s", err, stderr.String())
@@ -41,9 +42,9 @@ func newToken(t *testing.T, file, name string) string {
 	return token
 }
 
-func (p *process) statusFor(t *testing.T, token string) int {
+func statusFor(t *testing.T, p *harness.Process, token string) int {
 	t.Helper()
-	r, err := http.NewRequest("GET", p.url+"/v1/accounts", nil)
+	r, err := http.NewRequest("GET", p.URL+"/v1/accounts", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,50 +59,39 @@ func (p *process) statusFor(t *testing.T, token string) int {
 	return response.StatusCode
 }
 
-// waitLogged waits for a line of the log that contains part.
-func (p *process) waitLogged(t *testing.T, part string) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if strings.Contains(strings.Join(p.lines(), "\n"), part) {
-			return
-		}
-	}
-	t.Fatalf("the log has no line with %q", part)
-}
-
 func testTokensAreReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	alice := newToken(t, file, "alice")
-	p := serve(t, testdb.URL(t), "--token-file", file)
-	if got := p.statusFor(t, ""); got != http.StatusUnauthorized {
+	p := harness.Serve(t, testdb.URL(t), "--token-file", file)
+	if got := statusFor(t, p, ""); got != http.StatusUnauthorized {
 		t.Errorf("without a token: %d, want 401", got)
 	}
-	if got := p.statusFor(t, alice); got != http.StatusOK {
+	if got := statusFor(t, p, alice); got != http.StatusOK {
 		t.Errorf("with a token of the file: %d, want 200", got)
 	}
 	bob := newToken(t, file, "bob")
-	if got := p.statusFor(t, bob); got != http.StatusUnauthorized {
+	if got := statusFor(t, p, bob); got != http.StatusUnauthorized {
 		t.Errorf("with a token that was added since: %d, want 401", got)
 	}
-	p.cmd.Process.Signal(syscall.SIGHUP)
-	p.waitLogged(t, "token file read again")
-	if got := p.statusFor(t, bob); got != http.StatusOK {
+	p.Cmd.Process.Signal(syscall.SIGHUP)
+	p.WaitLogged(t, "token file read again")
+	if got := statusFor(t, p, bob); got != http.StatusOK {
 		t.Errorf("after SIGHUP: %d, want 200", got)
 	}
 	if err := os.WriteFile(file, []byte("alice not-a-hash\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.cmd.Process.Signal(syscall.SIGHUP)
-	p.waitLogged(t, "the tokens stay as they were")
-	if got := p.statusFor(t, alice); got != http.StatusOK {
+	p.Cmd.Process.Signal(syscall.SIGHUP)
+	p.WaitLogged(t, "the tokens stay as they were")
+	if got := statusFor(t, p, alice); got != http.StatusOK {
 		t.Errorf("after SIGHUP with a broken file: %d, want 200", got)
 	}
 }
 
 // Callers that say nothing, or stop half-way, are cut, and hold up nobody.
 func testSlowCallersAreCut(t *testing.T) {
-	p := serve(t, testdb.URL(t), "--request-timeout", "3s", "--statement-timeout", "2s", "--lock-timeout", "1s", "--max-in-flight", "20")
-	address := strings.TrimPrefix(p.url, "http://")
+	p := harness.Serve(t, testdb.URL(t), "--request-timeout", "3s", "--statement-timeout", "2s", "--lock-timeout", "1s", "--max-in-flight", "20")
+	address := strings.TrimPrefix(p.URL, "http://")
 	const callers = 50
 	var slow []net.Conn
 	for i := range 3 * callers {
@@ -121,7 +111,7 @@ func testSlowCallersAreCut(t *testing.T) {
 		slow = append(slow, conn)
 	}
 	for range 20 {
-		if got := p.statusFor(t, ""); got != http.StatusOK {
+		if got := statusFor(t, p, ""); got != http.StatusOK {
 			t.Errorf("a request beside the slow ones: %d, want 200", got)
 		}
 	}

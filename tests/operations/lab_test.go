@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/rowlock/ledger/internal/testdb"
+	"github.com/rowlock/ledger/tests/harness"
 )
 
 func testLab(t *testing.T) {
 	database := testdb.URL(t)
 	lab := func(args ...string) string {
 		t.Helper()
-		out, err := command(t, append([]string{"lab"}, args...)...).Output()
+		out, err := harness.Command(t, append([]string{"lab"}, args...)...).Output()
 		if err != nil {
 			t.Errorf("lab %q: %v", args, err)
 		}
@@ -37,10 +38,10 @@ func testLab(t *testing.T) {
 	if text := lab("--database-url", database, "--explain", "for-update"); !strings.Contains(text, "... waits") {
 		t.Errorf("nobody waits in:\n%s", text)
 	}
-	if left := ask[int](t, database, "SELECT count(*)::int FROM pg_namespace WHERE nspname LIKE 'ledger_race%'"); left != 0 {
+	if left := harness.Ask[int](t, database, "SELECT count(*)::int FROM pg_namespace WHERE nspname LIKE 'ledger_race%'"); left != 0 {
 		t.Errorf("%d schemas are left, want none", left)
 	}
-	if status, stderr := runToEnd(t, "lab", "no-such"); status != 1 || !strings.Contains(stderr, "no-such") {
+	if status, stderr := harness.RunToEnd(t, "lab", "no-such"); status != 1 || !strings.Contains(stderr, "no-such") {
 		t.Errorf("status %d, %s: want 1, and the name", status, stderr)
 	}
 }

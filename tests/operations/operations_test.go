@@ -8,42 +8,43 @@ import (
 	"time"
 
 	"github.com/rowlock/ledger/internal/testdb"
+	"github.com/rowlock/ledger/tests/harness"
 )
 
 func testReplicasStartTogether(t *testing.T) {
-	database := emptyURL(t)
-	replicas := make([]*process, 8)
+	database := harness.EmptyURL(t)
+	replicas := make([]*harness.Process, 8)
 	var starts sync.WaitGroup
 	for i := range replicas {
-		starts.Go(func() { replicas[i] = serve(t, database, "--pool-size", "4") })
+		starts.Go(func() { replicas[i] = harness.Serve(t, database, "--pool-size", "4") })
 	}
 	starts.Wait()
 	for _, p := range replicas {
-		p.waitReady(t, 200, 10*time.Second)
+		p.WaitReady(t, 200, 10*time.Second)
 	}
-	twice := ask[int](t, database, "SELECT (count(version_id) - count(DISTINCT version_id))::int FROM goose_db_version")
+	twice := harness.Ask[int](t, database, "SELECT (count(version_id) - count(DISTINCT version_id))::int FROM goose_db_version")
 	if twice != 0 {
 		t.Errorf("%d migrations were applied twice", twice)
 	}
 }
 
 func testWaitsUntilSomebodyMigrated(t *testing.T) {
-	database := emptyURL(t)
-	p := serve(t, database, "--migrate=false")
-	p.waitReady(t, 503, 2*time.Second)
-	if status := p.get("/livez"); status != 200 {
+	database := harness.EmptyURL(t)
+	p := harness.Serve(t, database, "--migrate=false")
+	p.WaitReady(t, 503, 2*time.Second)
+	if status := p.Get("/livez"); status != 200 {
 		t.Errorf("/livez is %d, want 200: waiting is no reason to be restarted", status)
 	}
-	if status, _ := runToEnd(t, "migrate", "status", "--database-url", database); status != 1 {
+	if status, _ := harness.RunToEnd(t, "migrate", "status", "--database-url", database); status != 1 {
 		t.Errorf("migrate status ended with %d, want 1 while migrations are pending", status)
 	}
-	if status, stderr := runToEnd(t, "migrate", "up", "--database-url", database); status != 0 {
+	if status, stderr := harness.RunToEnd(t, "migrate", "up", "--database-url", database); status != 0 {
 		t.Fatalf("migrate up ended with %d: %s", status, stderr)
 	}
-	if status, stderr := runToEnd(t, "migrate", "status", "--database-url", database); status != 0 {
+	if status, stderr := harness.RunToEnd(t, "migrate", "status", "--database-url", database); status != 0 {
 		t.Errorf("migrate status ended with %d, want 0: %s", status, stderr)
 	}
-	p.waitReady(t, 200, 5*time.Second)
+	p.WaitReady(t, 200, 5*time.Second)
 }
 
 // What is refused is refused before anything is touched: there is no database
@@ -67,7 +68,7 @@ func testRefusals(t *testing.T) {
 		t.Run(test.flags, func(t *testing.T) {
 			t.Parallel()
 			begun := time.Now()
-			status, stderr := runToEnd(t, append([]string{"serve", "--database-url", nowhere}, strings.Fields(test.flags)...)...)
+			status, stderr := harness.RunToEnd(t, append([]string{"serve", "--database-url", nowhere}, strings.Fields(test.flags)...)...)
 			if status != 1 && status != 2 {
 				t.Errorf("status = %d, want that it refuses", status)
 			}
@@ -87,74 +88,74 @@ func testRefusals(t *testing.T) {
 // calls, and then nobody notices that it stops.
 func testRollingRestartBehindBalancer(t *testing.T) {
 	database := testdb.URL(t)
-	first, second := serve(t, database, "--shutdown-delay", "2s"), serve(t, database)
+	first, second := harness.Serve(t, database, "--shutdown-delay", "2s"), harness.Serve(t, database)
 	var away atomic.Bool
-	l := startLoad(t, 16, func() string {
+	l := harness.StartLoad(t, 16, func() string {
 		if away.Load() {
-			return second.url
+			return second.URL
 		}
-		return first.url
+		return first.URL
 	})
-	l.waitForMore(t, 50, 20*time.Second)
+	l.WaitForMore(t, 50, 20*time.Second)
 
 	stopped := make(chan struct{})
-	go func() { first.stop(t); close(stopped) }()
+	go func() { first.Stop(t); close(stopped) }()
 	time.Sleep(50 * time.Millisecond)
-	first.waitReady(t, 503, 2*time.Second)
+	first.WaitReady(t, 503, 2*time.Second)
 	away.Store(true)
 	<-stopped
-	l.waitForMore(t, 50, 20*time.Second)
-	l.end()
-	l.check(t, database)
-	if len(l.passing) > 0 {
-		t.Errorf("callers noticed the restart: %v", l.passing)
+	l.WaitForMore(t, 50, 20*time.Second)
+	l.End()
+	l.Check(t, database)
+	if len(l.Passing) > 0 {
+		t.Errorf("callers noticed the restart: %v", l.Passing)
 	}
-	wantInOrder(t, first.lines(), `"stopping"`, `"stopped"`)
+	wantInOrder(t, first.Lines(), `"stopping"`, `"stopped"`)
 }
 
 // Without a balancer some calls find nobody: they are refused, or meet a
 // connection that is closed because it was idle. Whatever was accepted is answered.
 func testSIGTERMUnderLoad(t *testing.T) {
 	database := testdb.URL(t)
-	first, second := serve(t, database), serve(t, database)
+	first, second := harness.Serve(t, database), harness.Serve(t, database)
 	var calls atomic.Int64
-	l := startLoad(t, 16, func() string { // a repetition meets the other replica
-		return []string{first.url, second.url}[calls.Add(1)%2]
+	l := harness.StartLoad(t, 16, func() string { // a repetition meets the other replica
+		return []string{first.URL, second.URL}[calls.Add(1)%2]
 	})
-	l.waitForMore(t, 50, 20*time.Second)
+	l.WaitForMore(t, 50, 20*time.Second)
 	begun := time.Now()
-	first.stop(t)
+	first.Stop(t)
 	if took := time.Since(begun); took > 12*time.Second {
 		t.Errorf("it took %v to stop, more than any request may last", took)
 	}
-	l.waitForMore(t, 50, 20*time.Second)
-	l.end()
-	l.check(t, database)
-	for text := range l.passing {
+	l.WaitForMore(t, 50, 20*time.Second)
+	l.End()
+	l.Check(t, database)
+	for text := range l.Passing {
 		if !strings.Contains(text, "connection refused") && !strings.Contains(text, "connection reset") && !strings.HasSuffix(text, ": EOF") {
 			t.Errorf("a caller was told %q, want that nobody was there", text)
 		}
 	}
-	accepted := strings.Count(strings.Join(first.lines(), "\n"), `"route":"/v1/transfers"`)
-	if answered := l.answered[first.url]; answered != accepted || accepted == 0 {
+	accepted := strings.Count(strings.Join(first.Lines(), "\n"), `"route":"/v1/transfers"`)
+	if answered := l.Answered[first.URL]; answered != accepted || accepted == 0 {
 		t.Errorf("%d calls were answered, %d were accepted", answered, accepted)
 	}
 }
 
 // The private server goes when nobody needs it any more, and keeps its data.
 func testPrivateServerStopsLast(t *testing.T) {
-	dir := dataDir(t)
-	requirePostgres(t, dir)
-	p := start(t, "--data-dir", dir)
-	l := startLoad(t, 8, func() string { return p.url })
-	l.waitForMore(t, 20, 20*time.Second)
-	l.end()
-	p.stop(t)
-	wantInOrder(t, p.lines(), `"stopping"`, `"stopped"`, `"postgres stopped"`)
+	dir := harness.DataDir(t)
+	harness.RequirePostgres(t, dir)
+	p := harness.Start(t, "--data-dir", dir)
+	l := harness.StartLoad(t, 8, func() string { return p.URL })
+	l.WaitForMore(t, 20, 20*time.Second)
+	l.End()
+	p.Stop(t)
+	wantInOrder(t, p.Lines(), `"stopping"`, `"stopped"`, `"postgres stopped"`)
 
-	server := startPostgres(t, dir)
-	t.Cleanup(func() { stopPostgres(server) })
-	l.check(t, server.DSN())
+	server := harness.StartPostgres(t, dir)
+	t.Cleanup(func() { harness.StopPostgres(server) })
+	l.Check(t, server.DSN())
 }
 
 func wantInOrder(t *testing.T, lines []string, parts ...string) {

@@ -15,41 +15,42 @@ import (
 	"time"
 
 	"github.com/rowlock/ledger/internal/testdb"
+	"github.com/rowlock/ledger/tests/harness"
 )
 
 // twoAccounts opens two accounts and gives the first one money.
-func (p *process) twoAccounts(t *testing.T) (rich, poor string) {
+func twoAccounts(t *testing.T, p *harness.Process) (rich, poor string) {
 	t.Helper()
 	for i, id := range []*string{&rich, &poor} {
-		account := post(http.DefaultClient, p.url+"/v1/accounts", fmt.Sprint("open", i), map[string]string{"currency": "USD"})
-		if account.status != 201 {
+		account := harness.Post(http.DefaultClient, p.URL+"/v1/accounts", fmt.Sprint("open", i), map[string]string{"currency": "USD"})
+		if account.Status != 201 {
 			t.Fatalf("open an account: %v", account)
 		}
-		*id = account.body.ID
+		*id = account.Body.ID
 	}
-	credit := post(http.DefaultClient, p.url+"/v1/credits", "fund", map[string]string{"account_id": rich, "amount": "1000000.00", "currency": "USD"})
-	if credit.status != 201 {
+	credit := harness.Post(http.DefaultClient, p.URL+"/v1/credits", "fund", map[string]string{"account_id": rich, "amount": "1000000.00", "currency": "USD"})
+	if credit.Status != 201 {
 		t.Fatalf("fund an account: %v", credit)
 	}
 	return rich, poor
 }
 
 // enqueue asks for a payment of 1.00 and returns its id.
-func (p *process) enqueue(t *testing.T, key, debit, credit string) string {
+func enqueue(t *testing.T, p *harness.Process, key, debit, credit string) string {
 	t.Helper()
-	a := post(http.DefaultClient, p.url+"/v1/payments", key,
+	a := harness.Post(http.DefaultClient, p.URL+"/v1/payments", key,
 		map[string]string{"debit_account_id": debit, "credit_account_id": credit, "amount": "1.00", "currency": "USD"})
-	if a.status != 202 {
+	if a.Status != 202 {
 		t.Fatalf("enqueue: %v, want 202", a)
 	}
-	return a.body.ID
+	return a.Body.ID
 }
 
 // until waits until the database answers sql with want.
 func until(t *testing.T, database, sql string, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		got := ask[int](t, database, sql)
+		got := harness.Ask[int](t, database, sql)
 		if got == want {
 			return
 		}
@@ -61,36 +62,29 @@ func until(t *testing.T, database, sql string, want int) {
 
 const countDoneSQL = `SELECT count(*) FROM payments WHERE status = 'done'`
 
-func wantVerified(t *testing.T, database string) {
-	t.Helper()
-	if status, text := runToEnd(t, "verify", "--database-url", database); status != 0 {
-		t.Errorf("ledger verify: status %d, want 0: %s", status, text)
-	}
-}
-
 // By the service itself, and by a process of its own that hears of them.
 func testPaymentsAreMade(t *testing.T) {
 	database := testdb.URL(t)
-	service := serve(t, database)
-	rich, poor := service.twoAccounts(t)
-	service.enqueue(t, "one", rich, poor)
+	service := harness.Serve(t, database)
+	rich, poor := twoAccounts(t, service)
+	enqueue(t, service, "one", rich, poor)
 	until(t, database, countDoneSQL, 1)
-	service.stop(t)
+	service.Stop(t)
 
-	idle := serve(t, database, "--workers", "0")
-	worker := work(t, database, "--payment-poll", "1h")
+	idle := harness.Serve(t, database, "--workers", "0")
+	worker := harness.Work(t, database, "--payment-poll", "1h")
 	until(t, database, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'ledger-listener' AND state = 'idle'`, 1)
-	idle.enqueue(t, "two", rich, poor)
+	enqueue(t, idle, "two", rich, poor)
 	until(t, database, countDoneSQL, 2)
 	if text := metricsOf(t, worker); !strings.Contains(text, `ledger_payment_attempts_total{code="done"} 1`) {
 		t.Errorf("the worker's metrics do not have its payment:\n%s", text)
 	}
-	wantVerified(t, database)
+	harness.WantVerified(t, database)
 }
 
-func metricsOf(t *testing.T, p *process) string {
+func metricsOf(t *testing.T, p *harness.Process) string {
 	t.Helper()
-	response, err := http.Get(p.url + "/metrics")
+	response, err := http.Get(p.URL + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +99,7 @@ func metricsOf(t *testing.T, p *process) string {
 // fillQueue queues n payments of 0.01.
 func fillQueue(t *testing.T, database, debit, credit string, n int) {
 	t.Helper()
-	ask[string](t, database, fmt.Sprintf(`
+	harness.Ask[string](t, database, fmt.Sprintf(`
 		INSERT INTO payments (id, debit_account_id, credit_account_id, amount, currency, max_attempts, run_at, status, queued_at)
 		SELECT gen_random_uuid(), '%s', '%s', 0.01, 'USD', 1, now(), 'queued', clock_timestamp() FROM generate_series(1, %d);
 		SELECT ''::text`, debit, credit, n))
@@ -115,11 +109,11 @@ func fillQueue(t *testing.T, database, debit, credit string, n int) {
 // no attempt is counted.
 func testWorkersKilled(t *testing.T) {
 	database := testdb.URL(t)
-	rich, poor := serve(t, database, "--workers", "0").twoAccounts(t)
+	rich, poor := twoAccounts(t, harness.Serve(t, database, "--workers", "0"))
 	const payments = 3000
 	fillQueue(t, database, rich, poor, payments)
-	for deadline := time.Now().Add(3 * time.Minute); ask[int](t, database, countDoneSQL) < payments && time.Now().Before(deadline); {
-		worker := command(t, "work", "--database-url", database, "--workers", "4", "--payment-group", "5")
+	for deadline := time.Now().Add(3 * time.Minute); harness.Ask[int](t, database, countDoneSQL) < payments && time.Now().Before(deadline); {
+		worker := harness.Command(t, "work", "--database-url", database, "--workers", "4", "--payment-group", "5")
 		if err := worker.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +123,7 @@ func testWorkersKilled(t *testing.T) {
 	}
 	until(t, database, `SELECT count(*) FROM payments WHERE status <> 'done' OR attempts <> 1`, 0)
 	until(t, database, `SELECT count(*) FROM payments p JOIN transfers t ON t.id = p.id`, payments)
-	wantVerified(t, database)
+	harness.WantVerified(t, database)
 }
 
 // A hook is a system that is asked about payments.
@@ -161,8 +155,8 @@ func newHook(t *testing.T, answer func(nth int32) (decision string)) *hook {
 // another one has made the payment.
 func testWorkerFrozen(t *testing.T) {
 	database := testdb.URL(t)
-	service := serve(t, database, "--workers", "0")
-	rich, poor := service.twoAccounts(t)
+	service := harness.Serve(t, database, "--workers", "0")
+	rich, poor := twoAccounts(t, service)
 	asked, answer := make(chan struct{}), make(chan struct{})
 	h := newHook(t, func(nth int32) string {
 		if nth == 1 {
@@ -171,15 +165,15 @@ func testWorkerFrozen(t *testing.T) {
 		}
 		return "allow"
 	})
-	frozen := work(t, database, append(h.flags, "--workers", "1")...)
-	service.enqueue(t, "one", rich, poor)
+	frozen := harness.Work(t, database, append(h.flags, "--workers", "1")...)
+	enqueue(t, service, "one", rich, poor)
 	<-asked
-	frozen.cmd.Process.Signal(syscall.SIGSTOP)
+	frozen.Cmd.Process.Signal(syscall.SIGSTOP)
 
-	other := work(t, database, append(h.flags, "--workers", "1")...)
+	other := harness.Work(t, database, append(h.flags, "--workers", "1")...)
 	until(t, database, countDoneSQL, 1)
 	close(answer)
-	frozen.cmd.Process.Signal(syscall.SIGCONT)
+	frozen.Cmd.Process.Signal(syscall.SIGCONT)
 	const lost = "ledger_payment_lease_losses_total 1"
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(metricsOf(t, frozen), lost); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -190,15 +184,15 @@ func testWorkerFrozen(t *testing.T) {
 		t.Errorf("nobody took the lease back:\n%s", text)
 	}
 	until(t, database, `SELECT count(*) FROM payments p JOIN transfers t ON t.id = p.id WHERE p.attempts = 2`, 1)
-	wantVerified(t, database)
+	harness.WantVerified(t, database)
 }
 
 // SIGTERM while the hook is asked: the payment is given back, and no attempt is
 // burnt.
 func testWorkersStop(t *testing.T) {
 	database := testdb.URL(t)
-	service := serve(t, database, "--workers", "0")
-	rich, poor := service.twoAccounts(t)
+	service := harness.Serve(t, database, "--workers", "0")
+	rich, poor := twoAccounts(t, service)
 	asked, answer := make(chan struct{}), make(chan struct{})
 	h := newHook(t, func(nth int32) string {
 		if nth == 1 {
@@ -208,12 +202,12 @@ func testWorkersStop(t *testing.T) {
 		return "deny"
 	})
 	defer close(answer)
-	stopped := work(t, database, append(h.flags, "--workers", "1")...)
-	service.enqueue(t, "one", rich, poor)
+	stopped := harness.Work(t, database, append(h.flags, "--workers", "1")...)
+	enqueue(t, service, "one", rich, poor)
 	<-asked
-	stopped.stop(t)
+	stopped.Stop(t)
 	until(t, database, `SELECT count(*) FROM payments WHERE status = 'queued' AND attempts = 0`, 1)
-	work(t, database, h.flags...)
+	harness.Work(t, database, h.flags...)
 	until(t, database, `SELECT count(*) FROM payments WHERE status = 'failed' AND last_code = 'payment-denied' AND attempts = 1`, 1)
-	wantVerified(t, database)
+	harness.WantVerified(t, database)
 }

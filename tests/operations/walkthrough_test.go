@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rowlock/ledger/tests/harness"
 )
 
 var fenced = regexp.MustCompile("(?ms)^```(sh|text)\n(.*?)^```$")
@@ -30,9 +32,9 @@ func testWalkthrough(t *testing.T) {
 			want.Write(block[2])
 		}
 	}
-	p := serve(t, emptyURL(t), "--migrate")
+	p := harness.Serve(t, harness.EmptyURL(t), "--migrate")
 	cmd := exec.Command("sh", "-eu", "-c", script.String())
-	cmd.Env = append(os.Environ(), "URL="+p.url)
+	cmd.Env = append(os.Environ(), "URL="+p.URL)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -41,5 +43,5 @@ func testWalkthrough(t *testing.T) {
 	if diff := cmp.Diff(want.String(), stdout.String()); diff != "" {
 		t.Errorf("the walkthrough prints something else (-said +printed):\n%s", diff)
 	}
-	p.stop(t)
+	p.Stop(t)
 }

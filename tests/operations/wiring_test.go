@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/rowlock/ledger/internal/testdb"
+	"github.com/rowlock/ledger/tests/harness"
 )
 
 // What `ledger serve` prints to be pasted works as pasted, and `ledger verify`
@@ -27,10 +28,10 @@ func testHintsAndVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stdout.Close()
-	cmd := command(t, "serve", "--listen", "127.0.0.1:0", "--database-url", db.URL)
+	cmd := harness.Command(t, "serve", "--listen", "127.0.0.1:0", "--database-url", db.URL)
 	cmd.Stdout = stdout
-	p := startCommand(t, cmd)
-	p.waitReady(t, http.StatusOK, 30*time.Second)
+	p := harness.StartCommand(t, cmd)
+	p.WaitReady(t, http.StatusOK, 30*time.Second)
 	printed, err := os.ReadFile(stdout.Name())
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +52,7 @@ func testHintsAndVerify(t *testing.T) {
 	until(t, db.URL, countDoneSQL, 1)
 
 	verify := func() (status int, output string) {
-		cmd := command(t, "verify", "--database-url", db.URL)
+		cmd := harness.Command(t, "verify", "--database-url", db.URL)
 		out, _ := cmd.CombinedOutput()
 		return cmd.ProcessState.ExitCode(), string(out)
 	}
@@ -67,8 +68,8 @@ func testHintsAndVerify(t *testing.T) {
 }
 
 func testUnsafeModeSaysSo(t *testing.T) {
-	p := serve(t, testdb.URL(t), "--mode", "none", "--allow-lost-updates")
-	response, err := http.Get(p.url + "/livez")
+	p := harness.Serve(t, testdb.URL(t), "--mode", "none", "--allow-lost-updates")
+	response, err := http.Get(p.URL + "/livez")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,17 +77,17 @@ func testUnsafeModeSaysSo(t *testing.T) {
 	if got := response.Header.Get("Warning-Loses-Money"); !strings.Contains(got, "none") {
 		t.Errorf("the header is %q, want a warning of mode none", got)
 	}
-	p.waitLogged(t, "this mode loses money")
+	p.WaitLogged(t, "this mode loses money")
 }
 
 // The role that serves need not be the one that may make tables.
 func testMigratesAsAnotherRole(t *testing.T) {
-	database := emptyURL(t)
+	database := harness.EmptyURL(t)
 	const role = "ledger_serving_only"
-	ask[string](t, database, `DO $$ BEGIN CREATE ROLE `+role+` LOGIN PASSWORD '`+role+`'; EXCEPTION WHEN duplicate_object THEN NULL; END $$; SELECT ''`)
-	ask[string](t, database, `REVOKE CREATE ON SCHEMA public FROM PUBLIC; GRANT USAGE ON SCHEMA public TO `+role+`; ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO `+role+`; SELECT ''`)
-	p := serve(t, withUser(t, database, role), "--migrate-database-url", database)
-	p.waitReady(t, http.StatusOK, 30*time.Second)
+	harness.Ask[string](t, database, `DO $$ BEGIN CREATE ROLE `+role+` LOGIN PASSWORD '`+role+`'; EXCEPTION WHEN duplicate_object THEN NULL; END $$; SELECT ''`)
+	harness.Ask[string](t, database, `REVOKE CREATE ON SCHEMA public FROM PUBLIC; GRANT USAGE ON SCHEMA public TO `+role+`; ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO `+role+`; SELECT ''`)
+	p := harness.Serve(t, withUser(t, database, role), "--migrate-database-url", database)
+	p.WaitReady(t, http.StatusOK, 30*time.Second)
 }
 
 func withUser(t *testing.T, database, user string) string {
@@ -104,9 +105,9 @@ func withUser(t *testing.T, database, user string) string {
 
 // A key is free again when its time is over and the sweeper has been.
 func testKeysExpire(t *testing.T) {
-	p := serve(t, testdb.URL(t), "--idempotency-ttl", "1s")
+	p := harness.Serve(t, testdb.URL(t), "--idempotency-ttl", "1s")
 	open := func() string {
-		r, err := http.NewRequest("POST", p.url+"/v1/accounts", strings.NewReader(`{"currency":"USD"}`))
+		r, err := http.NewRequest("POST", p.URL+"/v1/accounts", strings.NewReader(`{"currency":"USD"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,21 +136,21 @@ func testKeysExpire(t *testing.T) {
 // it for money.
 func testHoldsExpire(t *testing.T) {
 	database := testdb.URL(t)
-	p := serve(t, database)
+	p := harness.Serve(t, database)
 	client := &http.Client{}
-	account := post(client, p.url+"/v1/accounts", "a", body{"currency": "USD"}).body.ID
-	post(client, p.url+"/v1/credits", "c", body{"account_id": account, "amount": "10.00", "currency": "USD"})
+	account := harness.Post(client, p.URL+"/v1/accounts", "a", harness.Body{"currency": "USD"}).Body.ID
+	harness.Post(client, p.URL+"/v1/credits", "c", harness.Body{"account_id": account, "amount": "10.00", "currency": "USD"})
 	soon := time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)
-	for _, b := range []body{
+	for _, b := range []harness.Body{
 		{"debit_account_id": account, "amount": "7.00", "currency": "USD", "expires_at": soon},
 		{"debit_account_id": account, "amount": "2.00", "currency": "USD"},
 	} {
-		if a := post(client, p.url+"/v1/holds", uuid.NewString(), b); a.status != 201 {
+		if a := harness.Post(client, p.URL+"/v1/holds", uuid.NewString(), b); a.Status != 201 {
 			t.Fatalf("hold: %v", a)
 		}
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		held := ask[string](t, database, "SELECT held::text FROM accounts WHERE held <> 0")
+		held := harness.Ask[string](t, database, "SELECT held::text FROM accounts WHERE held <> 0")
 		if held == "2.00" {
 			break
 		}
@@ -157,15 +158,15 @@ func testHoldsExpire(t *testing.T) {
 			t.Fatalf("%s is held, want 9.00 and, soon, 2.00", held)
 		}
 	}
-	wantVerified(t, database)
+	harness.WantVerified(t, database)
 }
 
 // Without a token file SIGHUP is what a closed terminal sends.
 func testHangupStops(t *testing.T) {
-	p := serve(t, testdb.URL(t))
-	p.cmd.Process.Signal(syscall.SIGHUP)
+	p := harness.Serve(t, testdb.URL(t))
+	p.Cmd.Process.Signal(syscall.SIGHUP)
 	select {
-	case <-p.done:
+	case <-p.Done:
 	case <-time.After(25 * time.Second):
 		t.Error("ledger serve did not stop on SIGHUP")
 	}
