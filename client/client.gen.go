@@ -226,6 +226,7 @@ const (
 	ProblemCodeLockUnavailable         ProblemCode = "lock-unavailable"
 	ProblemCodeMaxBalanceExceeded      ProblemCode = "max-balance-exceeded"
 	ProblemCodeMethodNotAllowed        ProblemCode = "method-not-allowed"
+	ProblemCodeNotAcceptable           ProblemCode = "not-acceptable"
 	ProblemCodeNotFound                ProblemCode = "not-found"
 	ProblemCodeOutcomeUnknown          ProblemCode = "outcome-unknown"
 	ProblemCodeOverloaded              ProblemCode = "overloaded"
@@ -290,6 +291,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeMaxBalanceExceeded:
 		return true
 	case ProblemCodeMethodNotAllowed:
+		return true
+	case ProblemCodeNotAcceptable:
 		return true
 	case ProblemCodeNotFound:
 		return true
@@ -462,6 +465,31 @@ type Approval string
 // Examples: 1250.00
 type Balance = string
 
+// BalanceAt What an account had after one of its entries.
+//
+// Examples: {"account_id":"0199d5f0-4b7c-7c1e-9d8a-1f2e3d4c5b6a","at":"2026-05-01T09:30:00.123456Z","balance":"1050.00","currency":"USD","version":"43"}
+type BalanceAt struct {
+	AccountID openapi_types.UUID `json:"account_id"`
+
+	// At When that entry was made; null at version 0.
+	At time.Time `json:"at"`
+
+	// Balance A balance in major units, negative after a minus, with exactly the currency's digits.
+	//
+	// Examples: 1250.00
+	Balance Balance `json:"balance"`
+
+	// Currency An ISO 4217 code, in capitals.
+	//
+	// Examples: USD
+	Currency Currency `json:"currency"`
+
+	// Version The entry's version; 0 before the first one.
+	//
+	// Examples: 42
+	Version Version `json:"version"`
+}
+
 // Batch What became of a batch. Its transfers have its `id` as their `batch_id`.
 type Batch struct {
 	Atomic bool               `json:"atomic"`
@@ -490,6 +518,12 @@ type BatchResult struct {
 
 // BatchResultStatus `made`: there is a `transfer`. `refused`: there is the `problem` that it would have been answered with alone.
 type BatchResultStatus string
+
+// CSV RFC 4180, in UTF-8, with a line of names first: those of the members in
+// JSON. Null or absent is an empty cell; an object is its JSON. A text of
+// yours that begins like a formula (`=`, `+`, `-`, `@`, their wide forms, a
+// tab or an end of line), or with `'`, has a `'` before it.
+type CSV = string
 
 // Currency An ISO 4217 code, in capitals.
 //
@@ -1109,6 +1143,48 @@ type ProblemCode string
 // where the money comes from outside, the one that is paid.
 type Reference = string
 
+// Statement A page of an account's statement of a period.
+//
+// Examples: {"account_id":"0199d5f0-4b7c-7c1e-9d8a-1f2e3d4c5b6a","closing_balance":"1050.00","closing_version":"43","currency":"USD","from":"2026-05-01T00:00:00.000000Z","items":[{"account_id":"0199d5f0-4b7c-7c1e-9d8a-1f2e3d4c5b6a","amount":"200.00","balance_after":"1050.00","created_at":"2026-05-01T09:30:00.123456Z","direction":"debit","other_account_id":"0199d5f0-5a10-7b42-8c33-6a5b4c3d2e1f","transfer_id":"0199d5f0-9c01-7f6e-a1b2-c3d4e5f60718","version":"43"}],"next_cursor":null,"opening_balance":"1250.00","opening_version":"42","to":"2026-06-01T00:00:00.000000Z"}
+type Statement struct {
+	AccountID openapi_types.UUID `json:"account_id"`
+
+	// ClosingBalance A balance in major units, negative after a minus, with exactly the currency's digits.
+	//
+	// Examples: 1250.00
+	ClosingBalance Balance `json:"closing_balance"`
+
+	// ClosingVersion The last version in the period, or before it.
+	//
+	// Examples: 42
+	ClosingVersion Version `json:"closing_version"`
+
+	// Currency An ISO 4217 code, in capitals.
+	//
+	// Examples: USD
+	Currency Currency `json:"currency"`
+
+	// From The beginning that was asked for.
+	From  time.Time `json:"from"`
+	Items []Entry   `json:"items"`
+
+	// NextCursor The `cursor` of the next page; null on the last one.
+	NextCursor NextCursor `json:"next_cursor"`
+
+	// OpeningBalance A balance in major units, negative after a minus, with exactly the currency's digits.
+	//
+	// Examples: 1250.00
+	OpeningBalance Balance `json:"opening_balance"`
+
+	// OpeningVersion The last version before the period.
+	//
+	// Examples: 42
+	OpeningVersion Version `json:"opening_version"`
+
+	// To The end that was asked for.
+	To time.Time `json:"to"`
+}
+
 // Time A time in UTC, to the microsecond.
 //
 // Examples: 2026-05-01T09:30:00.123456Z
@@ -1265,6 +1341,9 @@ type LimitsConflict = Problem
 // LockUnavailable Why there is no other answer, by RFC 9457.
 type LockUnavailable = Problem
 
+// NotAcceptable Why there is no other answer, by RFC 9457.
+type NotAcceptable = Problem
+
 // NotFound Why there is no other answer, by RFC 9457.
 type NotFound = Problem
 
@@ -1335,6 +1414,15 @@ type OpenAccountParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// GetBalanceParams defines parameters for GetBalance.
+type GetBalanceParams struct {
+	// At A time with its zone, to the microsecond. Before the first entry, the version is 0. Not together with `version`.
+	At *time.Time `form:"at,omitempty" json:"at,omitempty"`
+
+	// Version The version of an entry, or 0. One that the account does not have yet is `invalid-request`.
+	Version *Version `form:"version,omitempty" json:"version,omitempty"`
+}
+
 // ListEntriesParams defines parameters for ListEntries.
 type ListEntriesParams struct {
 	// Order Oldest or newest entry first.
@@ -1349,6 +1437,21 @@ type ListEntriesParams struct {
 
 // ListEntriesParamsOrder defines parameters for ListEntries.
 type ListEntriesParamsOrder string
+
+// GetStatementParams defines parameters for GetStatement.
+type GetStatementParams struct {
+	// From Only entries made at this time, which has its zone, or later. Without it, from the first entry.
+	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
+
+	// To Only entries made before this time, which has its zone. Without it, to the last entry that there is.
+	To *time.Time `form:"to,omitempty" json:"to,omitempty"`
+
+	// Limit How many items at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before, with the same filter and order.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
 
 // CreateCreditParams defines parameters for CreateCredit.
 type CreateCreditParams struct {
@@ -1706,6 +1809,16 @@ type ClientInterface interface {
 	// Corresponds with PATCH /v1/accounts/{id} (the `UpdateAccount` operationId).
 	UpdateAccount(ctx context.Context, id ID, body UpdateAccountJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetBalance Read what an account has, or had.
+	//
+	// After all entries of a time or before, after one entry, or now. Of a time
+	// that has hardly passed, the answer may still change: an entry has the time
+	// at which it was written, and is seen when its transaction has ended. What
+	// holds reserve is not part of it.
+	//
+	// Corresponds with GET /v1/accounts/{id}/balance (the `GetBalance` operationId).
+	GetBalance(ctx context.Context, id ID, params *GetBalanceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// CloseAccount Close an account for good.
 	//
 	// Takes no body. Needs a zero balance, and nothing held of it. Closing a closed account changes nothing.
@@ -1771,6 +1884,19 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/accounts/{id}/limits (the `SetAccountLimits` operationId).
 	SetAccountLimits(ctx context.Context, id ID, body SetAccountLimitsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetStatement Read an account's statement of a period.
+	//
+	// The entries of the period, oldest first, with the balances before and
+	// after it: the opening balance and all the entries make the closing one.
+	// These are the same on all pages, whatever is made in between.
+	//
+	// As CSV, the first line below the names has the direction `opening` and
+	// the last one `closing`: their `version` and `balance_after` are those
+	// before and after the period.
+	//
+	// Corresponds with GET /v1/accounts/{id}/statement (the `GetStatement` operationId).
+	GetStatement(ctx context.Context, id ID, params *GetStatementParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UnfreezeAccount Let a frozen account be debited and credited again.
 	//
@@ -2203,6 +2329,26 @@ func (c *Client) UpdateAccount(ctx context.Context, id ID, body UpdateAccountJSO
 	return c.Client.Do(req)
 }
 
+// GetBalance Read what an account has, or had.
+//
+// After all entries of a time or before, after one entry, or now. Of a time
+// that has hardly passed, the answer may still change: an entry has the time
+// at which it was written, and is seen when its transaction has ended. What
+// holds reserve is not part of it.
+//
+// Corresponds with GET /v1/accounts/{id}/balance (the `GetBalance` operationId).
+func (c *Client) GetBalance(ctx context.Context, id ID, params *GetBalanceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetBalanceRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // CloseAccount Close an account for good.
 //
 // Takes no body. Needs a zero balance, and nothing held of it. Closing a closed account changes nothing.
@@ -2329,6 +2475,29 @@ func (c *Client) SetAccountLimitsWithBody(ctx context.Context, id ID, contentTyp
 // Corresponds with POST /v1/accounts/{id}/limits (the `SetAccountLimits` operationId).
 func (c *Client) SetAccountLimits(ctx context.Context, id ID, body SetAccountLimitsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSetAccountLimitsRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetStatement Read an account's statement of a period.
+//
+// The entries of the period, oldest first, with the balances before and
+// after it: the opening balance and all the entries make the closing one.
+// These are the same on all pages, whatever is made in between.
+//
+// As CSV, the first line below the names has the direction `opening` and
+// the last one `closing`: their `version` and `balance_after` are those
+// before and after the period.
+//
+// Corresponds with GET /v1/accounts/{id}/statement (the `GetStatement` operationId).
+func (c *Client) GetStatement(ctx context.Context, id ID, params *GetStatementParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetStatementRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3215,6 +3384,79 @@ func NewUpdateAccountRequestWithBody(server string, id ID, contentType string, b
 	return req, nil
 }
 
+// NewGetBalanceRequest constructs an http.Request for the GetBalance method
+func NewGetBalanceRequest(server string, id ID, params *GetBalanceParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/accounts/%s/balance", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.At != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "at", *params.At, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Version != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "version", *params.Version, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewCloseAccountRequest constructs an http.Request for the CloseAccount method
 func NewCloseAccountRequest(server string, id ID) (*http.Request, error) {
 	var err error
@@ -3458,6 +3700,103 @@ func NewSetAccountLimitsRequestWithBody(server string, id ID, contentType string
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetStatementRequest constructs an http.Request for the GetStatement method
+func NewGetStatementRequest(server string, id ID, params *GetStatementParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/accounts/%s/statement", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.From != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.To != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", *params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -4919,6 +5258,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /v1/accounts/{id} (the `UpdateAccount` operationId).
 	UpdateAccountWithResponse(ctx context.Context, id ID, body UpdateAccountJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAccountResponse, error)
 
+	// GetBalanceWithResponse Read what an account has, or had.
+	//
+	// After all entries of a time or before, after one entry, or now. Of a time
+	// that has hardly passed, the answer may still change: an entry has the time
+	// at which it was written, and is seen when its transaction has ended. What
+	// holds reserve is not part of it.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/accounts/{id}/balance (the `GetBalance` operationId).
+	GetBalanceWithResponse(ctx context.Context, id ID, params *GetBalanceParams, reqEditors ...RequestEditorFn) (*GetBalanceResponse, error)
+
 	// CloseAccountWithResponse Close an account for good.
 	//
 	// Takes no body. Needs a zero balance, and nothing held of it. Closing a closed account changes nothing.
@@ -4990,6 +5341,21 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/accounts/{id}/limits (the `SetAccountLimits` operationId).
 	SetAccountLimitsWithResponse(ctx context.Context, id ID, body SetAccountLimitsJSONRequestBody, reqEditors ...RequestEditorFn) (*SetAccountLimitsResponse, error)
+
+	// GetStatementWithResponse Read an account's statement of a period.
+	//
+	// The entries of the period, oldest first, with the balances before and
+	// after it: the opening balance and all the entries make the closing one.
+	// These are the same on all pages, whatever is made in between.
+	//
+	// As CSV, the first line below the names has the direction `opening` and
+	// the last one `closing`: their `version` and `balance_after` are those
+	// before and after the period.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/accounts/{id}/statement (the `GetStatement` operationId).
+	GetStatementWithResponse(ctx context.Context, id ID, params *GetStatementParams, reqEditors ...RequestEditorFn) (*GetStatementResponse, error)
 
 	// UnfreezeAccountWithResponse Let a frozen account be debited and credited again.
 	//
@@ -5973,6 +6339,96 @@ func (r UpdateAccountResponse) ContentType() string {
 	return ""
 }
 
+// GetBalanceResponse401Headers the declared response headers of an HTTP 401 response for GetBalance
+type GetBalanceResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// GetBalanceResponse503Headers the declared response headers of an HTTP 503 response for GetBalance
+type GetBalanceResponse503Headers struct {
+	RetryAfter string
+}
+
+type GetBalanceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *BalanceAt
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *InvalidRequest
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *NotFound
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *ReadUnavailable
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *GetBalanceResponse401Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *GetBalanceResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetBalanceResponse) GetJSON200() *BalanceAt {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GetBalanceResponse) GetApplicationProblemJSON400() *InvalidRequest {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetBalanceResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetBalanceResponse) GetApplicationProblemJSON404() *NotFound {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r GetBalanceResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r GetBalanceResponse) GetApplicationProblemJSON503() *ReadUnavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r GetBalanceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetBalanceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetBalanceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetBalanceResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // CloseAccountResponse401Headers the declared response headers of an HTTP 401 response for CloseAccount
 type CloseAccountResponse401Headers struct {
 	WWWAuthenticate string
@@ -6244,9 +6700,20 @@ func (r SetAccountDirectionsResponse) ContentType() string {
 	return ""
 }
 
+// ListEntriesResponse200Headers the declared response headers of an HTTP 200 response for ListEntries
+type ListEntriesResponse200Headers struct {
+	ContentDisposition string
+	Vary               string
+}
+
 // ListEntriesResponse401Headers the declared response headers of an HTTP 401 response for ListEntries
 type ListEntriesResponse401Headers struct {
 	WWWAuthenticate string
+}
+
+// ListEntriesResponse406Headers the declared response headers of an HTTP 406 response for ListEntries
+type ListEntriesResponse406Headers struct {
+	Vary string
 }
 
 // ListEntriesResponse503Headers the declared response headers of an HTTP 503 response for ListEntries
@@ -6265,12 +6732,18 @@ type ListEntriesResponse struct {
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *NotFound
+	// ApplicationProblemJSON406 the response for an HTTP 406 `application/problem+json` response
+	ApplicationProblemJSON406 *NotAcceptable
 	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
 	ApplicationProblemJSON500 *Internal
 	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
 	ApplicationProblemJSON503 *ReadUnavailable
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListEntriesResponse200Headers
 	// Headers401 the parsed response headers for an HTTP 401 response
 	Headers401 *ListEntriesResponse401Headers
+	// Headers406 the parsed response headers for an HTTP 406 response
+	Headers406 *ListEntriesResponse406Headers
 	// Headers503 the parsed response headers for an HTTP 503 response
 	Headers503 *ListEntriesResponse503Headers
 }
@@ -6293,6 +6766,11 @@ func (r ListEntriesResponse) GetApplicationProblemJSON401() *Unauthenticated {
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
 func (r ListEntriesResponse) GetApplicationProblemJSON404() *NotFound {
 	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON406 returns the response for an HTTP 406 `application/problem+json` response
+func (r ListEntriesResponse) GetApplicationProblemJSON406() *NotAcceptable {
+	return r.ApplicationProblemJSON406
 }
 
 // GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
@@ -6599,6 +7077,118 @@ func (r SetAccountLimitsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r SetAccountLimitsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetStatementResponse200Headers the declared response headers of an HTTP 200 response for GetStatement
+type GetStatementResponse200Headers struct {
+	ContentDisposition string
+	Vary               string
+}
+
+// GetStatementResponse401Headers the declared response headers of an HTTP 401 response for GetStatement
+type GetStatementResponse401Headers struct {
+	WWWAuthenticate string
+}
+
+// GetStatementResponse406Headers the declared response headers of an HTTP 406 response for GetStatement
+type GetStatementResponse406Headers struct {
+	Vary string
+}
+
+// GetStatementResponse503Headers the declared response headers of an HTTP 503 response for GetStatement
+type GetStatementResponse503Headers struct {
+	RetryAfter string
+}
+
+type GetStatementResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Statement
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *InvalidRequest
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *NotFound
+	// ApplicationProblemJSON406 the response for an HTTP 406 `application/problem+json` response
+	ApplicationProblemJSON406 *NotAcceptable
+	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
+	ApplicationProblemJSON500 *Internal
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *ReadUnavailable
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetStatementResponse200Headers
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *GetStatementResponse401Headers
+	// Headers406 the parsed response headers for an HTTP 406 response
+	Headers406 *GetStatementResponse406Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *GetStatementResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetStatementResponse) GetJSON200() *Statement {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GetStatementResponse) GetApplicationProblemJSON400() *InvalidRequest {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetStatementResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetStatementResponse) GetApplicationProblemJSON404() *NotFound {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON406 returns the response for an HTTP 406 `application/problem+json` response
+func (r GetStatementResponse) GetApplicationProblemJSON406() *NotAcceptable {
+	return r.ApplicationProblemJSON406
+}
+
+// GetApplicationProblemJSON500 returns the response for an HTTP 500 `application/problem+json` response
+func (r GetStatementResponse) GetApplicationProblemJSON500() *Internal {
+	return r.ApplicationProblemJSON500
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r GetStatementResponse) GetApplicationProblemJSON503() *ReadUnavailable {
+	return r.ApplicationProblemJSON503
+}
+
+// GetBody returns the raw response body bytes
+func (r GetStatementResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetStatementResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetStatementResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetStatementResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -8323,9 +8913,20 @@ func (r RetryPaymentResponse) ContentType() string {
 	return ""
 }
 
+// ListTransfersResponse200Headers the declared response headers of an HTTP 200 response for ListTransfers
+type ListTransfersResponse200Headers struct {
+	ContentDisposition string
+	Vary               string
+}
+
 // ListTransfersResponse401Headers the declared response headers of an HTTP 401 response for ListTransfers
 type ListTransfersResponse401Headers struct {
 	WWWAuthenticate string
+}
+
+// ListTransfersResponse406Headers the declared response headers of an HTTP 406 response for ListTransfers
+type ListTransfersResponse406Headers struct {
+	Vary string
 }
 
 // ListTransfersResponse503Headers the declared response headers of an HTTP 503 response for ListTransfers
@@ -8342,14 +8943,20 @@ type ListTransfersResponse struct {
 	ApplicationProblemJSON400 *InvalidRequest
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON406 the response for an HTTP 406 `application/problem+json` response
+	ApplicationProblemJSON406 *NotAcceptable
 	// ApplicationProblemJSON410 the response for an HTTP 410 `application/problem+json` response
 	ApplicationProblemJSON410 *CursorExpired
 	// ApplicationProblemJSON500 the response for an HTTP 500 `application/problem+json` response
 	ApplicationProblemJSON500 *Internal
 	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
 	ApplicationProblemJSON503 *ReadUnavailable
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListTransfersResponse200Headers
 	// Headers401 the parsed response headers for an HTTP 401 response
 	Headers401 *ListTransfersResponse401Headers
+	// Headers406 the parsed response headers for an HTTP 406 response
+	Headers406 *ListTransfersResponse406Headers
 	// Headers503 the parsed response headers for an HTTP 503 response
 	Headers503 *ListTransfersResponse503Headers
 }
@@ -8367,6 +8974,11 @@ func (r ListTransfersResponse) GetApplicationProblemJSON400() *InvalidRequest {
 // GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
 func (r ListTransfersResponse) GetApplicationProblemJSON401() *Unauthenticated {
 	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON406 returns the response for an HTTP 406 `application/problem+json` response
+func (r ListTransfersResponse) GetApplicationProblemJSON406() *NotAcceptable {
+	return r.ApplicationProblemJSON406
 }
 
 // GetApplicationProblemJSON410 returns the response for an HTTP 410 `application/problem+json` response
@@ -9108,6 +9720,24 @@ func (c *ClientWithResponses) UpdateAccountWithResponse(ctx context.Context, id 
 	return ParseUpdateAccountResponse(rsp)
 }
 
+// GetBalanceWithResponse Read what an account has, or had.
+//
+// After all entries of a time or before, after one entry, or now. Of a time
+// that has hardly passed, the answer may still change: an entry has the time
+// at which it was written, and is seen when its transaction has ended. What
+// holds reserve is not part of it.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/accounts/{id}/balance (the `GetBalance` operationId).
+func (c *ClientWithResponses) GetBalanceWithResponse(ctx context.Context, id ID, params *GetBalanceParams, reqEditors ...RequestEditorFn) (*GetBalanceResponse, error) {
+	rsp, err := c.GetBalance(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetBalanceResponse(rsp)
+}
+
 // CloseAccountWithResponse Close an account for good.
 //
 // Takes no body. Needs a zero balance, and nothing held of it. Closing a closed account changes nothing.
@@ -9220,6 +9850,27 @@ func (c *ClientWithResponses) SetAccountLimitsWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseSetAccountLimitsResponse(rsp)
+}
+
+// GetStatementWithResponse Read an account's statement of a period.
+//
+// The entries of the period, oldest first, with the balances before and
+// after it: the opening balance and all the entries make the closing one.
+// These are the same on all pages, whatever is made in between.
+//
+// As CSV, the first line below the names has the direction `opening` and
+// the last one `closing`: their `version` and `balance_after` are those
+// before and after the period.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/accounts/{id}/statement (the `GetStatement` operationId).
+func (c *ClientWithResponses) GetStatementWithResponse(ctx context.Context, id ID, params *GetStatementParams, reqEditors ...RequestEditorFn) (*GetStatementResponse, error) {
+	rsp, err := c.GetStatement(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetStatementResponse(rsp)
 }
 
 // UnfreezeAccountWithResponse Let a frozen account be debited and credited again.
@@ -10305,6 +10956,90 @@ func ParseUpdateAccountResponse(rsp *http.Response) (*UpdateAccountResponse, err
 	return response, nil
 }
 
+// ParseGetBalanceResponse parses an HTTP response from a GetBalanceWithResponse call
+func ParseGetBalanceResponse(rsp *http.Response) (*GetBalanceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetBalanceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest BalanceAt
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ReadUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers GetBalanceResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 503:
+		var headers GetBalanceResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseCloseAccountResponse parses an HTTP response from a CloseAccountWithResponse call
 func ParseCloseAccountResponse(rsp *http.Response) (*CloseAccountResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -10612,6 +11347,13 @@ func ParseListEntriesResponse(rsp *http.Response) (*ListEntriesResponse, error) 
 		}
 		response.ApplicationProblemJSON404 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 406:
+		var dest NotAcceptable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON406 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
 		var dest Internal
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -10626,9 +11368,29 @@ func ParseListEntriesResponse(rsp *http.Response) (*ListEntriesResponse, error) 
 		}
 		response.ApplicationProblemJSON503 = &dest
 
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
 	}
 
 	switch {
+	case rsp.StatusCode == 200:
+		var headers ListEntriesResponse200Headers
+		if values := rsp.Header.Values("Content-Disposition"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Content-Disposition", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ContentDisposition = value
+		}
+		if values := rsp.Header.Values("Vary"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Vary", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Vary = value
+		}
+		response.Headers200 = &headers
 	case rsp.StatusCode == 401:
 		var headers ListEntriesResponse401Headers
 		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
@@ -10639,6 +11401,16 @@ func ParseListEntriesResponse(rsp *http.Response) (*ListEntriesResponse, error) 
 			headers.WWWAuthenticate = value
 		}
 		response.Headers401 = &headers
+	case rsp.StatusCode == 406:
+		var headers ListEntriesResponse406Headers
+		if values := rsp.Header.Values("Vary"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Vary", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Vary = value
+		}
+		response.Headers406 = &headers
 	case rsp.StatusCode == 503:
 		var headers ListEntriesResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
@@ -10906,6 +11678,127 @@ func ParseSetAccountLimitsResponse(rsp *http.Response) (*SetAccountLimitsRespons
 		response.Headers409 = &headers
 	case rsp.StatusCode == 503:
 		var headers SetAccountLimitsResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetStatementResponse parses an HTTP response from a GetStatementWithResponse call
+func ParseGetStatementResponse(rsp *http.Response) (*GetStatementResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetStatementResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Statement
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest InvalidRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 406:
+		var dest NotAcceptable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON406 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest Internal
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ReadUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetStatementResponse200Headers
+		if values := rsp.Header.Values("Content-Disposition"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Content-Disposition", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ContentDisposition = value
+		}
+		if values := rsp.Header.Values("Vary"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Vary", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Vary = value
+		}
+		response.Headers200 = &headers
+	case rsp.StatusCode == 401:
+		var headers GetStatementResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 406:
+		var headers GetStatementResponse406Headers
+		if values := rsp.Header.Values("Vary"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Vary", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Vary = value
+		}
+		response.Headers406 = &headers
+	case rsp.StatusCode == 503:
+		var headers GetStatementResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
@@ -12705,6 +13598,13 @@ func ParseListTransfersResponse(rsp *http.Response) (*ListTransfersResponse, err
 		}
 		response.ApplicationProblemJSON401 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 406:
+		var dest NotAcceptable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON406 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 410:
 		var dest CursorExpired
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -12726,9 +13626,29 @@ func ParseListTransfersResponse(rsp *http.Response) (*ListTransfersResponse, err
 		}
 		response.ApplicationProblemJSON503 = &dest
 
+	case rsp.StatusCode == 200:
+		// Content-type (text/csv) unsupported
+
 	}
 
 	switch {
+	case rsp.StatusCode == 200:
+		var headers ListTransfersResponse200Headers
+		if values := rsp.Header.Values("Content-Disposition"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Content-Disposition", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ContentDisposition = value
+		}
+		if values := rsp.Header.Values("Vary"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Vary", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Vary = value
+		}
+		response.Headers200 = &headers
 	case rsp.StatusCode == 401:
 		var headers ListTransfersResponse401Headers
 		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
@@ -12739,6 +13659,16 @@ func ParseListTransfersResponse(rsp *http.Response) (*ListTransfersResponse, err
 			headers.WWWAuthenticate = value
 		}
 		response.Headers401 = &headers
+	case rsp.StatusCode == 406:
+		var headers ListTransfersResponse406Headers
+		if values := rsp.Header.Values("Vary"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Vary", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Vary = value
+		}
+		response.Headers406 = &headers
 	case rsp.StatusCode == 503:
 		var headers ListTransfersResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {

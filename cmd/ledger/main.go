@@ -31,6 +31,7 @@ type commands struct {
 	Work     workCmd     `cmd:"" help:"Make queued payments, beside the workers of \"ledger serve\"."`
 	Migrate  migrateCmd  `cmd:"" help:"Bring a database's schema up to date, or show what it lacks."`
 	Verify   verifyCmd   `cmd:"" help:"Check every invariant of a live ledger: no money lost, made, or out of place."`
+	Export   exportCmd   `cmd:"" help:"Write all accounts, transfers, entries or holds of a live ledger, in one snapshot, as CSV or JSON lines."`
 	Race     raceCmd     `cmd:"" help:"Run the race suite: what each mode keeps, or loses, under contention."`
 	Lab      labCmd      `cmd:"" help:"Try every claim about row locks that the service relies on, on any database."`
 	Bench    benchCmd    `cmd:"" help:"Measure how fast money moves, in any mode, on any database, and verify that none was lost."`

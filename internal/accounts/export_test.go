@@ -1,7 +1,9 @@
 package accounts
 
-// For the test of their plans.
+// For the tests of their plans.
 const (
 	SelectEntriesSQL           = selectEntriesSQL
 	SelectEntriesDescendingSQL = selectEntriesDescendingSQL
+	SelectBalanceSQL           = selectBalanceSQL
+	SelectBalanceBeforeSQL     = selectBalanceBeforeSQL
 )

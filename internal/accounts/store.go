@@ -118,16 +118,18 @@ func selectEntries(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Page) ([]Entr
 		}
 	}
 	rows, _ := tx.Query(ctx, sql, id, after, p.Limit)
-	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Entry, err error) {
-		err = row.Scan(&e.AccountID, &e.Version, &e.Direction, &e.Amount, &e.BalanceAfter,
-			&e.TransferID, &e.OtherAccountID, &e.Currency, &e.CreatedAt)
-		e.CreatedAt = e.CreatedAt.UTC()
-		return e, err
-	})
+	entries, err := pgx.CollectRows(rows, scanEntry)
 	if err != nil {
 		return nil, fmt.Errorf("select entries: %w", err)
 	}
 	return entries, nil
+}
+
+func scanEntry(row pgx.CollectableRow) (e Entry, err error) {
+	err = row.Scan(&e.AccountID, &e.Version, &e.Direction, &e.Amount, &e.BalanceAfter,
+		&e.TransferID, &e.OtherAccountID, &e.Currency, &e.CreatedAt)
+	e.CreatedAt = e.CreatedAt.UTC()
+	return e, err
 }
 
 // All that a change may alter, in one statement: the row is held, so what did

@@ -241,7 +241,7 @@ type accountJSON struct {
 	ID         string            `json:"id"`
 	Kind       string            `json:"kind"`
 	Currency   string            `json:"currency"`
-	Name       string            `json:"name"`
+	Name       string            `json:"name" csv:"text"`
 	Status     string            `json:"status"`
 	Balance    string            `json:"balance"`
 	Held       string            `json:"held"`

@@ -13,9 +13,20 @@ func (s *server) listEntries(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	csv, err := acceptsCSV(w, r)
+	if err != nil {
+		return err
+	}
 	var f form
 	q := r.URL.Query()
 	p := accounts.Page{Descending: f.descending(q, "asc")}
+	if csv {
+		f.whole(q)
+		if err := f.Err(); err != nil {
+			return err
+		}
+		return s.streamEntries(w, r, id, p.Descending)
+	}
 	limit := f.limit(q)
 	list := "entries?account_id=" + id.String() + "&descending=" + strconv.FormatBool(p.Descending)
 	if place := f.cursor(q, list, versionSize); place != nil {

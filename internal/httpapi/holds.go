@@ -149,7 +149,7 @@ type holdJSON struct {
 	RemainingAmount string            `json:"remaining_amount"`
 	Currency        string            `json:"currency"`
 	Status          string            `json:"status"`
-	Description     string            `json:"description"`
+	Description     string            `json:"description" csv:"text"`
 	Metadata        map[string]string `json:"metadata"`
 	ExpiresAt       *string           `json:"expires_at"`
 	EndedAt         *string           `json:"ended_at"`

@@ -66,10 +66,13 @@ type server struct {
 	Config
 	readiness readiness
 	origins   *http.CrossOriginProtection
+	streams   slots // a stream has one beside its place among the requests
 }
 
 // New makes the handler of all routes.
-func New(c Config) http.Handler {
+func New(c Config) http.Handler { return newServer(c).routes() }
+
+func newServer(c Config) *server {
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1024)
 	c.MaxBody = cmp.Or(c.MaxBody, 64<<10)
@@ -85,7 +88,7 @@ func New(c Config) http.Handler {
 	if c.Metrics == nil {
 		c.Metrics = handle(notFound)
 	}
-	s := &server{Config: c, origins: http.NewCrossOriginProtection()}
+	s := &server{Config: c, origins: http.NewCrossOriginProtection(), streams: make(slots, max(1, c.MaxInFlight/streamShare))}
 	s.readiness.check = c.Ready
-	return s.routes()
+	return s
 }

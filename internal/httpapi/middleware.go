@@ -145,20 +145,33 @@ func recoverPanics(next http.Handler) http.Handler {
 	})
 }
 
+// slots are the places for what may be at work at once.
+type slots chan struct{}
+
+// take reports whether there was a place, which is then taken until leave.
+func (s slots) take() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s slots) leave() { <-s }
+
 // limitInFlight answers at once what would be one request too many: a queue
 // would make all of them late.
 func (s *server) limitInFlight() func(http.Handler) http.Handler {
-	slots := make(chan struct{}, s.MaxInFlight)
+	requests := make(slots, s.MaxInFlight)
 	return func(next http.Handler) http.Handler {
 		return handle(func(w http.ResponseWriter, r *http.Request) error {
-			select {
-			case slots <- struct{}{}:
-				defer func() { <-slots }()
-				next.ServeHTTP(w, r)
-				return nil
-			default:
+			if !requests.take() {
 				return errOverloaded
 			}
+			defer requests.leave()
+			next.ServeHTTP(w, r)
+			return nil
 		})
 	}
 }

@@ -26,6 +26,7 @@ var (
 	errForbidden            = errors.New("request of another origin")
 	errUnauthenticated      = errors.New("no valid token")
 	errOverloaded           = errors.New("too many requests in flight")
+	errNotAcceptable        = errors.New("neither JSON nor CSV is accepted")
 	errRequestTimeout       = errors.New("the body did not arrive in time")
 	errPayloadTooLarge      = errors.New("the body is too large")
 	errUnsupportedMediaType = errors.New("the body is not plain application/json")
@@ -58,6 +59,7 @@ var kinds = []kind{
 	{is(transfer.ErrHoldNotFound), 404, "not-found", "Not found", "There is no hold with this id.", false},
 	{is(payment.ErrNotFound), 404, "not-found", "Not found", "There is no payment with this id.", false},
 	{is(errMethodNotAllowed), 405, "method-not-allowed", "The method is not allowed", "This path has other methods: see Allow.", false},
+	{is(errNotAcceptable), 406, "not-acceptable", "No acceptable form", "This list is answered as application/json or, from HTTP/1.1 on, text/csv: Accept has to have one of them.", false},
 	{is(transfer.ErrPositionExpired), 410, "cursor-expired", "The cursor has expired",
 		"This cursor is of another database than the one that answers now. Read the list from its start.", false},
 	{is(errRequestTimeout), 408, "request-timeout", "The request took too long", "The body did not arrive in time. Nothing was done.", true},

@@ -49,6 +49,8 @@ func (s *server) routes() chi.Router {
 		r.Post("/v1/accounts/{id}/unfreeze", handle(query(change(s.Accounts.Unfreeze, accountBody))))
 		r.Post("/v1/accounts/{id}/close", handle(query(change(s.Accounts.Close, accountBody))))
 		r.Get("/v1/accounts/{id}/entries", handle(query(s.listEntries, "order", "limit", "cursor")))
+		r.Get("/v1/accounts/{id}/balance", handle(query(s.getBalance, "at", "version")))
+		r.Get("/v1/accounts/{id}/statement", handle(query(s.getStatement, "from", "to", "limit", "cursor")))
 
 		r.Post("/v1/transfers", handle(query(s.createTransfer, dryRun)))
 		r.Post("/v1/debits", handle(query(s.createDebit, dryRun)))

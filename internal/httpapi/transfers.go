@@ -225,9 +225,20 @@ func (s *server) getTransfer(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) listTransfers(w http.ResponseWriter, r *http.Request) error {
+	csv, err := acceptsCSV(w, r)
+	if err != nil {
+		return err
+	}
 	var f form
 	q := r.URL.Query()
 	filter := f.transferFilter(q)
+	if csv {
+		f.whole(q)
+		if err := f.Err(); err != nil {
+			return err
+		}
+		return s.streamTransfers(w, r, filter)
+	}
 	list := transferList(filter)
 	filter.Limit = f.limit(q)
 	if place := f.cursor(q, list, positionSize); place != nil {
@@ -256,16 +267,16 @@ type transferJSON struct {
 	CreditAccountID    string            `json:"credit_account_id"`
 	Amount             string            `json:"amount"`
 	Currency           string            `json:"currency"`
-	Description        string            `json:"description"`
+	Description        string            `json:"description" csv:"text"`
 	Metadata           map[string]string `json:"metadata"`
 	DebitBalanceAfter  string            `json:"debit_balance_after"`
 	CreditBalanceAfter string            `json:"credit_balance_after"`
 	CreatedAt          string            `json:"created_at"`
-	Reference          string            `json:"reference,omitempty"`
+	Reference          string            `json:"reference,omitempty" csv:"text"`
 	HoldID             string            `json:"hold_id,omitempty"`
 	ReversesTransferID string            `json:"reverses_transfer_id,omitempty"`
 	BatchID            string            `json:"batch_id,omitempty"`
-	ReversedAmount     string            `json:"reversed_amount,omitempty"` // only where one is shown
+	ReversedAmount     string            `json:"reversed_amount,omitempty" csv:"-"` // only where one is shown
 }
 
 func transferBody(t transfer.Transfer) transferJSON {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -112,8 +113,9 @@ func TestADeadlockIsRepeatedAndBothAreDone(t *testing.T) {
 		})
 	}
 	done.Wait()
-	if diff := cmp.Diff([]string{"40P01"}, sqlStates(conflicts)); diff != "" {
-		t.Errorf("conflicts (-want +got):\n%s", diff)
+	// The repetition may take its row before the other one has woken up.
+	if states := slices.Compact(sqlStates(conflicts)); !slices.Equal(states, []string{"40P01"}) {
+		t.Errorf("conflicts of %v, want 40P01 and no other", states)
 	}
 	wantNumber(t, db, `SELECT sum(n) FROM rows`, 24)
 }
