@@ -10,7 +10,7 @@ BENCHTIME ?= 1s
 export CGO_ENABLED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-containers race lint generate bench bench-full benchmarks compiler clean
+.PHONY: help build run test test-containers race faults faults-long lint generate bench bench-full benchmarks compiler clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,12 @@ test-containers: build compiler ## Run the race suite against PostgreSQL in a co
 
 race: build compiler ## Run the race suite (MODE=none shows the loss; ROUNDS=10 repeats it)
 	$(BIN) postgres -- $(GO) test -race -v -count=1 -timeout 60m ./tests/race -args -mode=$(MODE) -rounds=$(ROUNDS)
+
+faults: build compiler ## Break things under load, and count what is lost (ROUNDS=30; REPORT=docs/reliability.md writes the table)
+	$(BIN) postgres -- $(GO) test -race -v -count=1 -timeout 60m ./tests/fault -args -rounds=$(or $(filter-out 1,$(ROUNDS)),30) $(if $(REPORT),-report=$(abspath $(REPORT)))
+
+faults-long: build compiler ## The same for hours
+	$(BIN) postgres -- $(GO) test -race -v -count=1 -timeout 0 ./tests/fault -args -rounds=1000 $(if $(REPORT),-report=$(abspath $(REPORT)))
 
 lint: ## Check format, vet, staticcheck, go.mod and generated code
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
