@@ -1,11 +1,12 @@
 package transfer_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/shopspring/decimal"
 	"pgregory.net/rapid"
@@ -20,20 +21,24 @@ type model struct {
 	services []*transfer.Service
 	ids      []uuid.UUID
 	accounts map[uuid.UUID]*modelAccount
+	holds    []*modelHold
+	made     []*modelTransfer
 	answers  []modelAnswer // under keys
 }
 
 type modelAccount struct {
-	currency, status string
-	balance          decimal.Decimal
-	min              *decimal.Decimal
-	version          int64
+	currency, status              string
+	balance                       decimal.Decimal
+	min, max                      *decimal.Decimal
+	debitsBlocked, creditsBlocked bool
+	references                    map[string]bool
+	version                       int64
 }
 
 type modelAnswer struct {
-	command transfer.Command
-	id      uuid.UUID
-	err     error
+	key     string
+	request request
+	result  result
 }
 
 // Whatever is done, in whatever order and in two modes by turns, the ledger
@@ -56,8 +61,16 @@ func TestTheLedgerDoesWhatAModelDoes(t *testing.T) {
 			"transfer": m.transfer,
 			"debit":    func(t *rapid.T) { m.outside(t, transfer.NewDebit) },
 			"credit":   func(t *rapid.T) { m.outside(t, transfer.NewCredit) },
+			"hold":     m.hold,
+			"capture":  m.capture,
+			"void":     m.void,
+			"expire":   m.expire,
+			"sweep":    m.sweep,
+			"reverse":  m.reverse,
+			"batch":    m.batch,
 			"replay":   m.replay,
 			"status":   m.setStatus,
+			"rules":    m.setRules,
 			"":         m.check,
 		})
 	})
@@ -71,7 +84,7 @@ func (m *model) open(t *rapid.T, currency string) {
 		t.Fatalf("open: %v", err)
 	}
 	m.ids = append(m.ids, account.ID)
-	m.accounts[account.ID] = &modelAccount{currency: currency, status: "open", min: &minimum}
+	m.accounts[account.ID] = &modelAccount{currency: currency, status: "open", min: &minimum, references: map[string]bool{}}
 
 	external := accounts.ExternalID(currency)
 	if m.accounts[external] == nil { // other checks have left it somewhere
@@ -79,7 +92,7 @@ func (m *model) open(t *rapid.T, currency string) {
 		if err != nil {
 			t.Fatalf("get the external account: %v", err)
 		}
-		m.accounts[external] = &modelAccount{currency: currency, status: "open", balance: account.Balance, version: account.Version}
+		m.accounts[external] = &modelAccount{currency: currency, status: "open", balance: account.Balance, version: account.Version, references: map[string]bool{}}
 	}
 }
 
@@ -101,42 +114,75 @@ func amountIn(t *rapid.T) decimal.Decimal {
 	return decimal.NewFromInt(int64(rapid.IntRange(1, 30).Draw(t, "amount")))
 }
 
-func (m *model) transfer(t *rapid.T) {
+// adorn adds to c what a caller may add.
+func (m *model) adorn(t *rapid.T, c transfer.Command) transfer.Command {
+	c.Reference = rapid.SampledFrom([]string{"", "", "", "", "a", "b", "c"}).Draw(t, "reference")
+	if debit := m.accounts[c.DebitAccountID]; debit != nil && rapid.IntRange(0, 9).Draw(t, "has a version") == 0 {
+		c.IfVersion = new(debit.version + int64(rapid.IntRange(0, 1).Draw(t, "version")))
+	}
+	return c
+}
+
+func (m *model) between(t *rapid.T) transfer.Command {
 	debit, credit := m.account(t, "debit"), m.account(t, "credit")
 	if debit == credit {
-		t.Skip("one account")
+		credit = uuid.Must(uuid.NewV7())
 	}
-	m.create(t, transfer.Command{
+	return m.adorn(t, transfer.Command{
 		Kind: transfer.Between, DebitAccountID: debit, CreditAccountID: credit, Amount: amountIn(t), Currency: m.currency(t, debit),
 	})
 }
 
+func (m *model) transfer(t *rapid.T) { m.create(t, m.between(t)) }
+
 func (m *model) outside(t *rapid.T, command func(uuid.UUID, decimal.Decimal, string) transfer.Command) {
 	id := m.account(t, "account")
-	m.create(t, command(id, amountIn(t), m.currency(t, id)))
+	m.create(t, m.adorn(t, command(id, amountIn(t), m.currency(t, id))))
 }
 
 func (m *model) create(t *rapid.T, c transfer.Command) {
-	if rapid.Bool().Draw(t, "with a key") {
-		c = keyed(c, uuid.NewString())
-	}
 	want := m.judge(c)
-	made, replayed, err := m.service(t).Create(context.Background(), c)
-	if !errors.Is(err, want) || (err == nil) != (want == nil) || replayed {
-		t.Fatalf("%s of %s %s = replayed %v, error %v, want %v", c.Kind, c.Amount, c.Currency, replayed, err, want)
+	if got := m.send(t, creating(c), want); want == nil {
+		m.enter(c)
+		m.wantMade(t, c, got.made.(transfer.Transfer))
 	}
-	if c.Key != nil {
-		m.answers = append(m.answers, modelAnswer{command: c, id: made.ID, err: want})
+}
+
+// send sends r, perhaps under a key, perhaps rehearsed before, and wants that
+// answer.
+func (m *model) send(t *rapid.T, r request, want error) result {
+	key := ""
+	if rapid.Bool().Draw(t, "with a key") {
+		key = uuid.NewString()
 	}
-	if err != nil {
-		return
+	s := m.service(t)
+	if rapid.IntRange(0, 9).Draw(t, "rehearsed") == 0 {
+		call := callUnder(key)
+		call.DryRun = true
+		wantAnswer(t, "dry run", r(context.Background(), s, call), want)
 	}
-	m.enter(c)
+	got := r(context.Background(), s, callUnder(key))
+	wantAnswer(t, "request", got, want)
+	if key != "" && !errors.Is(want, transfer.ErrNotFound) && !errors.Is(want, transfer.ErrReversalOfReversal) {
+		m.answers = append(m.answers, modelAnswer{key, r, got})
+	}
+	return got
+}
+
+func wantAnswer(t *rapid.T, what string, got result, want error) {
+	if !errors.Is(got.err, want) || (got.err == nil) != (want == nil) || got.replayed {
+		t.Fatalf("%s: replayed %v, error %v, want %v", what, got.replayed, got.err, want)
+	}
+}
+
+// wantMade compares what was made of c, which the model has made as well.
+func (m *model) wantMade(t *rapid.T, c transfer.Command, made transfer.Transfer) {
 	debit, credit := m.accounts[c.DebitAccountID], m.accounts[c.CreditAccountID]
-	if !made.DebitBalanceAfter.Equal(debit.balance) || !made.CreditBalanceAfter.Equal(credit.balance) ||
+	if !made.Amount.Equal(c.Amount) || !made.DebitBalanceAfter.Equal(debit.balance) || !made.CreditBalanceAfter.Equal(credit.balance) ||
 		made.DebitVersion != debit.version || made.CreditVersion != credit.version {
-		t.Fatalf("made = %+v, want balances %s and %s, versions %d and %d", made, debit.balance, credit.balance, debit.version, credit.version)
+		t.Fatalf("made = %+v, want %s, balances %s and %s, versions %d and %d", made, c.Amount, debit.balance, credit.balance, debit.version, credit.version)
 	}
+	m.made = append(m.made, &modelTransfer{id: made.ID, command: c})
 }
 
 // enter makes the transfer that c asks for.
@@ -144,15 +190,29 @@ func (m *model) enter(c transfer.Command) {
 	debit, credit := m.accounts[c.DebitAccountID], m.accounts[c.CreditAccountID]
 	debit.balance, debit.version = debit.balance.Sub(c.Amount), debit.version+1
 	credit.balance, credit.version = credit.balance.Add(c.Amount), credit.version+1
+	if c.Reference != "" {
+		m.accounts[sidesOf(c)[0]].references[c.Reference] = true
+	}
+}
+
+// sidesOf are both accounts, the customer's first.
+func sidesOf(c transfer.Command) [2]uuid.UUID {
+	if c.Kind == transfer.Credit {
+		return [2]uuid.UUID{c.CreditAccountID, c.DebitAccountID}
+	}
+	return [2]uuid.UUID{c.DebitAccountID, c.CreditAccountID}
 }
 
 // judge says why c is refused, or nil.
 func (m *model) judge(c transfer.Command) error {
-	sides := []uuid.UUID{c.DebitAccountID, c.CreditAccountID}
-	if c.Kind == transfer.Credit {
-		sides = []uuid.UUID{c.CreditAccountID, c.DebitAccountID}
+	if err := m.admit(c); err != nil {
+		return err
 	}
-	for _, id := range sides {
+	return m.cover(c, decimal.Zero)
+}
+
+func (m *model) admit(c transfer.Command) error {
+	for _, id := range sidesOf(c) {
 		a := m.accounts[id]
 		switch {
 		case a == nil:
@@ -163,11 +223,29 @@ func (m *model) judge(c transfer.Command) error {
 			return transfer.ErrAccountFrozen
 		case a.status == "closed":
 			return transfer.ErrAccountClosed
+		case a.debitsBlocked && id == c.DebitAccountID:
+			return transfer.ErrDebitsBlocked
+		case a.creditsBlocked && id == c.CreditAccountID:
+			return transfer.ErrCreditsBlocked
 		}
 	}
-	debit := m.accounts[c.DebitAccountID]
-	if debit.min != nil && debit.balance.Sub(c.Amount).LessThan(*debit.min) {
+	if c.Reference != "" && m.accounts[sidesOf(c)[0]].references[c.Reference] {
+		return transfer.ErrReferenceUsed
+	}
+	if c.IfVersion != nil && *c.IfVersion != m.accounts[c.DebitAccountID].version {
+		return transfer.ErrVersionMismatch
+	}
+	return nil
+}
+
+// cover says whether the balances allow c, with released out of its own hold.
+func (m *model) cover(c transfer.Command, released decimal.Decimal) error {
+	debit, credit := m.accounts[c.DebitAccountID], m.accounts[c.CreditAccountID]
+	if debit.min != nil && debit.balance.Sub(m.held(c.DebitAccountID)).Add(released).Sub(c.Amount).LessThan(*debit.min) {
 		return transfer.ErrInsufficientFunds
+	}
+	if credit.max != nil && credit.balance.Add(c.Amount).GreaterThan(*credit.max) {
+		return transfer.ErrMaxBalanceExceeded
 	}
 	return nil
 }
@@ -176,10 +254,13 @@ func (m *model) replay(t *rapid.T) {
 	if len(m.answers) == 0 {
 		t.Skip("nothing to replay")
 	}
-	answer := rapid.SampledFrom(m.answers).Draw(t, "answer")
-	made, replayed, err := m.service(t).Create(context.Background(), answer.command)
-	if !replayed || made.ID != answer.id || !errors.Is(err, answer.err) || (err == nil) != (answer.err == nil) {
-		t.Fatalf("replay = %s, replayed %v, error %v, want %s, %v", made.ID, replayed, err, answer.id, answer.err)
+	a := rapid.SampledFrom(m.answers).Draw(t, "answer")
+	got := a.request(context.Background(), m.service(t), callUnder(a.key))
+	if diff := cmp.Diff(a.result.made, got.made, sameAnswers); diff != "" || !got.replayed {
+		t.Fatalf("replayed %v, error %v (-first +replay):\n%s", got.replayed, got.err, diff)
+	}
+	if fmt.Sprint(a.result.err) != fmt.Sprint(got.err) {
+		t.Fatalf("error = %v, want %v as before", got.err, a.result.err)
 	}
 }
 
@@ -190,11 +271,12 @@ func (m *model) setStatus(t *rapid.T) {
 	change := map[string]func(context.Context, uuid.UUID) (accounts.Account, error){
 		"open": m.l.accounts.Unfreeze, "frozen": m.l.accounts.Freeze, "closed": m.l.accounts.Close,
 	}[status]
+	m.sweep(t) // what expired holds keep is still in the way
 	var want error
 	switch {
 	case a.status == "closed" && status != "closed":
 		want = accounts.ErrClosed
-	case status == "closed" && !a.balance.IsZero():
+	case status == "closed" && (!a.balance.IsZero() || !m.held(id).IsZero()):
 		want = accounts.ErrNotEmpty
 	default:
 		a.status = status
@@ -208,15 +290,19 @@ func (m *model) service(t *rapid.T) *transfer.Service {
 	return rapid.SampledFrom(m.services).Draw(t, "service")
 }
 
-// check compares the accounts that a check has.
+// check compares the accounts and holds that a check has.
 func (m *model) check(t *rapid.T) {
 	for id, want := range m.accounts {
 		got, err := m.l.accounts.Get(context.Background(), id)
 		if err != nil {
 			t.Fatalf("get: %v", err)
 		}
-		if cmp.Or(got.Balance.Cmp(want.balance), cmp.Compare(got.Version, want.version), cmp.Compare(got.Status, want.status)) != 0 {
+		if !got.Balance.Equal(want.balance) || got.Version != want.version || got.Status != want.status {
 			t.Fatalf("account %s = %s %s, version %d, want %s %s, version %d", id, got.Balance, got.Status, got.Version, want.balance, want.status, want.version)
 		}
+		if least, most := m.held(id), m.held(id).Add(m.overdue(id)); got.Held.LessThan(least) || got.Held.GreaterThan(most) {
+			t.Fatalf("account %s holds %s, want %s, and %s before the expired ones are released", id, got.Held, least, most)
+		}
 	}
+	m.checkHolds(t)
 }
