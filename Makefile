@@ -5,12 +5,13 @@ BIN       := bin/ledger
 MODE      ?=
 ROUNDS    ?= 1
 BENCHTIME ?= 1s
+FUZZTIME  ?= 60s
 
 # -race needs cgo, and cgo a C compiler.
 export CGO_ENABLED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-containers race faults faults-long lint generate bench bench-full benchmarks compiler clean
+.PHONY: help build run test test-containers race faults faults-long fuzz lint generate bench bench-full benchmarks compiler clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +34,14 @@ race: build compiler ## Run the race suite (MODE=none shows the loss; ROUNDS=10 
 faults: build compiler ## Break things under load, and count what is lost (ROUNDS=30; REPORT=docs/reliability.md writes the table)
 	$(BIN) postgres -- $(GO) test -race -v -count=1 -timeout 60m ./tests/fault -args -rounds=$(or $(filter-out 1,$(ROUNDS)),30) $(if $(REPORT),-report=$(abspath $(REPORT)))
 
-faults-long: build compiler ## The same for hours
+faults-long: build compiler fuzz ## The same for hours, after a minute of fuzzing for each target
 	$(BIN) postgres -- $(GO) test -race -v -count=1 -timeout 0 ./tests/fault -args -rounds=1000 $(if $(REPORT),-report=$(abspath $(REPORT)))
+
+fuzz: ## Fuzz every target for FUZZTIME (60s)
+	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z]+' internal | sed 's|/[^/]*:func | |' | while read -r package target; do \
+	  echo "$$target in $$package"; \
+	  $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$package" </dev/null || exit 1; \
+	done
 
 lint: ## Check format, vet, staticcheck, go.mod and generated code
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

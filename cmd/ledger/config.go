@@ -19,6 +19,7 @@ type transactionFlags struct {
 	LockTimeout      time.Duration `help:"Time to wait for one lock." default:"2s"`
 	GroupLockWait    time.Duration `help:"Time for which a transaction of several transfers waits for a row that somebody else keeps, before it goes on without it." default:"50ms"`
 	IdleTimeout      time.Duration `help:"Time that the database keeps a transaction whose client is silent." default:"10s"`
+	AccountLock      string        `help:"Rows that one statement locks: any number, or one row, for engines that refuse to lock several at once. One row: pessimistic mode, and no workers." default:"any" enum:"any,row"`
 	AcquireTimeout   time.Duration `help:"Time to wait for a connection of the pool." default:"1s"`
 	PoolSize         int           `help:"Connections to the database." default:"16"`
 	Pooler           string        `help:"What stands between us and the database: none, or transaction for PgBouncer and its kind in transaction mode." default:"none" enum:"none,transaction"`
@@ -55,8 +56,8 @@ func (f serviceFlags) check() error {
 	} else if mode.LosesMoney && !f.AllowLostUpdates {
 		fail("--mode %s loses money: it needs --allow-lost-updates, and nobody's real money", f.Mode)
 	}
-	if f.Mode != transfer.Pessimistic.Name && (f.RowLock != "update" || f.LockWait != "wait") {
-		fail("--row-lock and --lock-wait are for --mode %s only", transfer.Pessimistic.Name)
+	if f.Mode != transfer.Pessimistic.Name && (f.RowLock != "update" || f.LockWait != "wait" || f.eachRow()) {
+		fail("--row-lock, --lock-wait and --account-lock are for --mode %s only", transfer.Pessimistic.Name)
 	}
 	if f.GroupSize < 0 || f.GroupSize > maxGroupSize {
 		fail("--group-size must be 1 to %d", maxGroupSize)
@@ -117,6 +118,18 @@ func (f transactionFlags) policy(onConflict func(retry.Conflict)) retry.Policy {
 	}
 }
 
+// eachRow reports whether no statement may lock several rows.
+func (f transactionFlags) eachRow() bool { return f.AccountLock == "row" }
+
+// checkWorkers refuses workers where no statement may lock several rows: what is
+// due is claimed by one that does.
+func (f transactionFlags) checkWorkers(n int) error {
+	if n > 0 && f.eachRow() {
+		return fmt.Errorf("--account-lock row and --workers %d contradict each other: payments are claimed by a statement that locks several rows", n)
+	}
+	return nil
+}
+
 // groupSize is how many transfers share a transaction, or 1.
 func (f serviceFlags) groupSize() int {
 	switch {
@@ -147,7 +160,7 @@ func (f serviceFlags) grouping(onGroup func(int)) *transfer.Grouping {
 }
 
 func (f serviceFlags) locking() transfer.Locking {
-	return transfer.Locking{NoKeyUpdate: f.RowLock == "no-key-update", NoWait: f.LockWait == "nowait"}
+	return transfer.Locking{NoKeyUpdate: f.RowLock == "no-key-update", NoWait: f.LockWait == "nowait", EachRow: f.eachRow()}
 }
 
 // modeNames is the list that flags accept.

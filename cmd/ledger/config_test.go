@@ -13,7 +13,7 @@ func defaults() serviceFlags {
 		transactionFlags: transactionFlags{
 			RequestTimeout: 10 * time.Second, StatementTimeout: 5 * time.Second, LockTimeout: 2 * time.Second,
 			IdleTimeout: 10 * time.Second, AcquireTimeout: time.Second, PoolSize: 16, Pooler: "none",
-			Attempts: 20, MinPause: 10 * time.Millisecond, MaxPause: 500 * time.Millisecond, GroupLockWait: 50 * time.Millisecond,
+			Attempts: 20, MinPause: 10 * time.Millisecond, MaxPause: 500 * time.Millisecond, GroupLockWait: 50 * time.Millisecond, AccountLock: "any",
 		},
 	}
 }
@@ -33,6 +33,7 @@ func TestFlagsThatContradictAreRefused(t *testing.T) {
 		{"a mode that loses money", func(f *serviceFlags) { f.Mode = "none" }, "--allow-lost-updates"},
 		{"a row lock without the mode for it", func(f *serviceFlags) { f.Mode, f.RowLock = "atomic", "no-key-update" }, "--mode pessimistic only"},
 		{"a lock wait without the mode for it", func(f *serviceFlags) { f.Mode, f.LockWait = "serializable", "nowait" }, "--mode pessimistic only"},
+		{"locks row by row without the mode for them", func(f *serviceFlags) { f.Mode, f.AccountLock = "optimistic", "row" }, "--mode pessimistic only"},
 		{"groups without the mode for them", func(f *serviceFlags) { f.Mode, f.GroupSize = "atomic", 2 }, "--mode pessimistic only"},
 		{"groups without end", func(f *serviceFlags) { f.GroupSize = 100_000 }, "--group-size"},
 		{"no lanes", func(f *serviceFlags) { f.GroupLanes = 0 }, "--group-lanes"},
@@ -56,6 +57,20 @@ func TestFlagsThatContradictAreRefused(t *testing.T) {
 				t.Errorf("check() = %v, want an error that says %q", err, tt.want)
 			}
 		})
+	}
+}
+
+func TestWorkersNeedToLockSeveralRows(t *testing.T) {
+	flags := defaults().transactionFlags
+	if err := flags.checkWorkers(2); err != nil {
+		t.Errorf("checkWorkers(2) = %v, want nil", err)
+	}
+	flags.AccountLock = "row"
+	if err := flags.checkWorkers(0); err != nil {
+		t.Errorf("row by row: checkWorkers(0) = %v, want nil", err)
+	}
+	if err := flags.checkWorkers(1); err == nil {
+		t.Error("row by row: checkWorkers(1) = nil, want an error")
 	}
 }
 

@@ -45,7 +45,7 @@ type serveCmd struct {
 // Run serves until ctx ends, and stops in order: not ready, no new connections,
 // requests finished, workers finished, pool closed, private server stopped.
 func (c *serveCmd) Run(ctx context.Context, con *console) (err error) {
-	if err := errors.Join(c.serviceFlags.check(), c.workerFlags.check(), c.checkListen(), c.checkStop()); err != nil {
+	if err := errors.Join(c.serviceFlags.check(), c.workerFlags.check(), c.checkWorkers(c.Workers), c.checkListen(), c.checkStop()); err != nil {
 		return err
 	}
 	ctx, hangups, stopHangups := c.watchHangups(ctx)

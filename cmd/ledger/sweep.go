@@ -9,8 +9,12 @@ import (
 
 // sweepKeys removes expired idempotency keys, in small bites.
 func (s *service) sweepKeys(ctx context.Context) {
+	sweep := idempotency.Sweep
+	if s.cmd.locking().EachRow {
+		sweep = idempotency.SweepApart
+	}
 	s.sweep(ctx, min(keysInterval, s.cmd.IdempotencyTTL), "expired idempotency keys were not removed", func() (more bool, err error) {
-		n, err := idempotency.Sweep(ctx, s.db, s.policy, s.cmd.IdempotencyTTL, keysBite)
+		n, err := sweep(ctx, s.db, s.policy, s.cmd.IdempotencyTTL, keysBite)
 		s.metrics.Swept(n)
 		return n == keysBite, err
 	})

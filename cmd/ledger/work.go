@@ -26,7 +26,7 @@ type workCmd struct {
 // Run makes queued payments until ctx ends, and finishes or gives back what has
 // begun. It waits until somebody has migrated the database.
 func (c *workCmd) Run(ctx context.Context, con *console) (err error) {
-	if err := errors.Join(c.workerFlags.check(), c.transactionFlags.check(), c.checkWork()); err != nil {
+	if err := errors.Join(c.workerFlags.check(), c.transactionFlags.check(), c.checkWorkers(c.Workers), c.checkWork()); err != nil {
 		return err
 	}
 	decide, err := c.decide()

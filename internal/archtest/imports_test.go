@@ -73,8 +73,8 @@ var retryStandsAlone = rule{
 var testingIsForTests = rule{
 	name: "only tests import what is for tests",
 	check: func(t *tree) []string {
-		return t.imported("the program", "it is for tests", nil, []string{"internal/testdb", "tests/harness"},
-			"testing/...", module+"internal/testdb/...", module+"tests/harness/...", "github.com/testcontainers/...", "github.com/peterldowns/pgtestdb/...")
+		return t.imported("the program", "it is for tests", nil, []string{"internal/testdb", "tests/harness", "tests/openapi"},
+			"testing/...", module+"internal/testdb/...", module+"tests/harness/...", module+"tests/openapi/...", "github.com/testcontainers/...", "github.com/peterldowns/pgtestdb/...")
 	},
 	breaks: []fstest.MapFS{
 		one("internal/racelab/a.go", `package racelab; import "testing"; func F(t *testing.T) {}`),

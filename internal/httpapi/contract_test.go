@@ -1,70 +1,19 @@
 package httpapi
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/getkin/kin-openapi/openapi3filter"
-	"github.com/getkin/kin-openapi/routers"
-	"github.com/getkin/kin-openapi/routers/legacy"
 	"github.com/go-chi/chi/v5"
 
-	"github.com/rowlock/ledger/api"
+	"github.com/rowlock/ledger/tests/openapi"
 )
-
-type loadedContract struct {
-	doc    *openapi3.T
-	router routers.Router
-}
-
-// theContract is openapi.yaml, valid, and here without tolerance: an answer may
-// have no members that it does not know.
-var theContract = sync.OnceValues(func() (*loadedContract, error) {
-	doc, err := openapi3.NewLoader().LoadFromData(api.Contract)
-	if err != nil {
-		return nil, err
-	}
-	if err := doc.Validate(context.Background()); err != nil {
-		return nil, err
-	}
-	no := false
-	for _, schema := range doc.Components.Schemas {
-		if len(schema.Value.Properties) > 0 {
-			schema.Value.AdditionalProperties = openapi3.AdditionalProperties{Has: &no}
-		}
-	}
-	router, err := legacy.NewRouter(doc)
-	return &loadedContract{doc, router}, err
-})
-
-// find returns the call that r is, or nil.
-func (c *loadedContract) find(r *http.Request) (*routers.Route, map[string]string) {
-	method := r.Method
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
-	if !slices.Contains([]string{"GET", "POST", "PATCH"}, method) || strings.HasSuffix(r.URL.Path, "/") {
-		return nil, nil // of which the library thinks otherwise
-	}
-	route, params, err := c.router.FindRoute(&http.Request{Method: method, URL: &url.URL{Path: r.URL.Path}})
-	if err != nil || strings.Count(route.Path, "/") != strings.Count(r.URL.Path, "/") { // it takes nothing for an id
-		return nil, nil
-	}
-	return route, params
-}
 
 // checkContract holds an answer against the contract.
 func checkContract(t testing.TB, at string, r *http.Request, a answer) {
@@ -75,32 +24,11 @@ func checkContract(t testing.TB, at string, r *http.Request, a answer) {
 }
 
 func contractError(r *http.Request, a answer) error {
-	c, err := theContract()
+	c, err := openapi.Load()
 	if err != nil {
 		return err
 	}
-	route, params := c.find(r)
-	if route == nil {
-		if a.status != 404 && a.status != 405 {
-			return errors.New("there is no such call")
-		}
-		return c.doc.Components.Schemas["Problem"].Value.VisitJSON(a.json, openapi3.EnableJSONSchema2020())
-	}
-	err = openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route},
-		Status:                 a.status,
-		Header:                 a.header,
-		Body:                   io.NopCloser(bytes.NewReader(a.body)),
-		Options:                &openapi3filter.Options{IncludeResponseStatus: true},
-	})
-	if err != nil || a.status < 400 {
-		return err
-	}
-	code, _ := lookup(a.json, ".code")
-	if promised := problemCodes(route.Operation.Responses.Status(a.status)); !slices.Contains(promised, fmt.Sprint(code)) {
-		return fmt.Errorf("the code is %v, and %d has only %v", code, a.status, promised)
-	}
-	return nil
+	return c.CheckAnswer(r, a.status, a.header, a.body)
 }
 
 // The check is not blind.
@@ -145,26 +73,13 @@ func TestTheContractIsHeld(t *testing.T) {
 	}
 }
 
-// problemCodes are the codes that a response of the contract may have.
-func problemCodes(response *openapi3.ResponseRef) []string {
-	var codes []string
-	if response == nil {
-		return nil
-	}
-	list, _ := response.Value.Extensions["x-problem-codes"].([]any)
-	for _, code := range list {
-		codes = append(codes, fmt.Sprint(code))
-	}
-	return codes
-}
-
 func TestEveryRouteIsInTheContract(t *testing.T) {
-	c, err := theContract()
+	c, err := openapi.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	promised := map[string]bool{}
-	for path, item := range c.doc.Paths.Map() {
+	for path, item := range c.Doc.Paths.Map() {
 		for method := range item.Operations() {
 			promised[method+" "+path] = true
 		}
@@ -201,7 +116,7 @@ func TestTheDocsPageBringsAllItNeeds(t *testing.T) {
 // of its calls, and a heading of the documentation. Codes that only attempts of
 // payments end in have the heading alone.
 func TestEveryCodeIsDocumented(t *testing.T) {
-	c, err := theContract()
+	c, err := openapi.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,12 +128,12 @@ func TestEveryCodeIsDocumented(t *testing.T) {
 	for _, k := range append(slices.Clone(kinds), unknown) {
 		table = append(table, k.code)
 	}
-	for _, code := range c.doc.Components.Schemas["ProblemCode"].Value.Enum {
+	for _, code := range c.Doc.Components.Schemas["ProblemCode"].Value.Enum {
 		listed = append(listed, fmt.Sprint(code))
 	}
 	answered = []string{"method-not-allowed"} // no call's own: it is what there is in place of one
-	for _, response := range c.doc.Components.Responses {
-		answered = append(answered, problemCodes(response)...)
+	for _, response := range c.Doc.Components.Responses {
+		answered = append(answered, openapi.ProblemCodes(response)...)
 	}
 	for line := range strings.Lines(string(docs)) {
 		if heading, ok := strings.CutPrefix(line, "## "); ok {

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -124,6 +123,14 @@ func QueueClaims(b *pgx.Batch, claims []*Claim) {
 	})
 }
 
+// QueueClaimsApart is [QueueClaims] with a statement for each key.
+func QueueClaimsApart(b *pgx.Batch, claims []*Claim) {
+	sortByKey(claims)
+	for i := range claims {
+		QueueClaims(b, claims[i:i+1])
+	}
+}
+
 func sortByKey(claims []*Claim) {
 	slices.SortFunc(claims, func(a, b *Claim) int {
 		return cmp.Or(strings.Compare(a.Key.Principal, b.Key.Principal), strings.Compare(a.Key.Value, b.Key.Value))
@@ -213,33 +220,4 @@ const updateAnswerSQL = `
 // change later.
 func QueueAnswer(b *pgx.Batch, k Key, answer []byte) {
 	b.Queue(updateAnswerSQL, k.Principal, k.Value, answer)
-}
-
-// SKIP LOCKED: a key that is being replayed is left for the next bite. now()
-// and not clock_timestamp(): a volatile bound would keep the index from ending
-// the scan, and every bite would walk through all keys that have not expired.
-const deleteExpiredKeysSQL = `
-	WITH expired AS MATERIALIZED (
-	  SELECT principal, key
-	    FROM idempotency_keys
-	   WHERE created_at < now() - $1::interval
-	   ORDER BY created_at
-	   LIMIT $2
-	     FOR UPDATE SKIP LOCKED
-	)
-	DELETE FROM idempotency_keys k
-	 USING expired e
-	 WHERE k.principal = e.principal
-	   AND k.key = e.key`
-
-// Sweep frees up to limit keys that are older than ttl by the database's clock,
-// and returns how many it freed.
-func Sweep(ctx context.Context, db retry.Beginner, policy retry.Policy, ttl time.Duration, limit int) (int64, error) {
-	return retry.Tx(ctx, db, pgx.TxOptions{}, policy, func(ctx context.Context, tx pgx.Tx) (int64, error) {
-		tag, err := tx.Exec(ctx, deleteExpiredKeysSQL, ttl, limit)
-		if err != nil {
-			return 0, fmt.Errorf("delete expired idempotency keys: %w", err)
-		}
-		return tag.RowsAffected(), nil
-	})
 }

@@ -108,3 +108,22 @@ func TestClaimsAreQueuedInTheOrderOfTheirBytes(t *testing.T) {
 		t.Errorf("order of the claims (-want +got):\n%s", diff)
 	}
 }
+
+// Whatever the fields: no two lists have one fingerprint, and no two maps.
+func FuzzSum(f *testing.F) {
+	f.Add("a", "b", "ab", "")
+	f.Add("a", "\x01b", "a\x01", "b")
+	f.Add("", "", "", "")
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		equal := a == c && b == d
+		if got := idempotency.Sum("r", a, b) == idempotency.Sum("r", c, d); got != equal {
+			t.Errorf("the sums of %q, %q and %q, %q are equal: %v", a, b, c, d, got)
+		}
+		if idempotency.Sum(a, b) == idempotency.Sum(a, b, "") || idempotency.Sum("r", a, b) == idempotency.Sum("r", a+b) {
+			t.Errorf("the sums of lists of %q and %q that differ are equal", a, b)
+		}
+		if got := idempotency.SumMap(map[string]string{a: b}) == idempotency.SumMap(map[string]string{c: d}); got != equal {
+			t.Errorf("the sums of maps %q: %q and %q: %q are equal: %v", a, b, c, d, got)
+		}
+	})
+}

@@ -226,3 +226,30 @@ func FuzzParseAmount(f *testing.F) {
 		}
 	})
 }
+
+var signedGrammar = regexp.MustCompile(`^-?(0|[1-9][0-9]{0,17})(\.[0-9]+)?$`)
+
+// The same with a sign, and without the bound from below.
+func FuzzParseSigned(f *testing.F) {
+	for _, text := range []string{"-200.00", "0", "-0", "-0.00", "--1", "-", "+1", "-.5", "-999999999999999999.99", "-1000000000000000000"} {
+		for _, currency := range []string{"USD", "JPY", "KWD", "CLF"} {
+			f.Add(text, currency)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text, currency string) {
+		if !money.IsCurrency(currency) {
+			t.Skip()
+		}
+		d, err := money.ParseSigned(text, currency)
+		if err != nil {
+			return
+		}
+		if !signedGrammar.MatchString(text) || d.IsZero() && text[0] == '-' || money.CheckRange(d, currency) != nil {
+			t.Errorf("ParseSigned(%q, %s) = %s, want an error", text, currency, d)
+		}
+		again, err := money.ParseSigned(money.Format(d, currency), currency)
+		if err != nil || !again.Equal(d) || !decimal.RequireFromString(text).Equal(d) {
+			t.Errorf("ParseSigned(%q, %s) = %s, and %s, %v when written and read again", text, currency, d, again, err)
+		}
+	})
+}

@@ -17,11 +17,11 @@ type gate struct{ conn *pgx.Conn }
 const lockGateSQL = `
 	SELECT id
 	  FROM accounts
-	 WHERE id = ANY($1)
-	 ORDER BY id
+	 WHERE id = $1
 	   FOR UPDATE`
 
-// closeGate takes the rows' locks on a connection of its own.
+// closeGate takes the rows' locks on a connection of its own, one by one: not
+// every engine takes several at once. Nobody is at the gate yet.
 func closeGate(ctx context.Context, url string, ids []uuid.UUID) (*gate, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -32,13 +32,15 @@ func closeGate(ctx context.Context, url string, ids []uuid.UUID) (*gate, error) 
 		g.leave(ctx)
 		return nil, err
 	}
-	tag, err := conn.Exec(ctx, lockGateSQL, ids)
-	if err == nil && int(tag.RowsAffected()) != len(ids) {
-		err = fmt.Errorf("%d of %d accounts are there", tag.RowsAffected(), len(ids))
-	}
-	if err != nil {
-		g.leave(ctx)
-		return nil, err
+	for _, id := range ids {
+		tag, err := conn.Exec(ctx, lockGateSQL, id)
+		if err == nil && tag.RowsAffected() != 1 {
+			err = fmt.Errorf("account %s is not there", id)
+		}
+		if err != nil {
+			g.leave(ctx)
+			return nil, err
+		}
 	}
 	return g, nil
 }

@@ -121,13 +121,15 @@ type Variant struct {
 }
 
 // Variants returns how modes are raced: each as users run it, and the one that
-// groups transfers also without.
+// groups transfers also without, and locking one row at a time.
 func Variants(modes []string) []Variant {
 	var all []Variant
 	for _, mode := range modes {
 		all = append(all, Variant{Name: mode, Mode: mode})
 		if mode == transfer.Pessimistic.Name {
-			all = append(all, Variant{Name: mode + ", ungrouped", Mode: mode, Flags: []string{"--group-size", "1"}})
+			all = append(all,
+				Variant{Name: mode + ", ungrouped", Mode: mode, Flags: []string{"--group-size", "1"}},
+				Variant{Name: mode + ", row by row", Mode: mode, Flags: []string{"--account-lock", "row", "--workers", "0"}})
 		}
 	}
 	return all

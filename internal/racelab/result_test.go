@@ -110,6 +110,7 @@ func TestPessimisticIsRacedWithGroupsAndWithout(t *testing.T) {
 	want := []Variant{
 		{Name: "none", Mode: "none"}, {Name: "pessimistic", Mode: "pessimistic"},
 		{Name: "pessimistic, ungrouped", Mode: "pessimistic", Flags: []string{"--group-size", "1"}},
+		{Name: "pessimistic, row by row", Mode: "pessimistic", Flags: []string{"--account-lock", "row", "--workers", "0"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("variants (-want +got):\n%s", diff)

@@ -52,7 +52,7 @@ func moveAtomic(ctx context.Context, tx pgx.Tx, b *pgx.Batch, l Locking, m *move
 	}
 	b = &pgx.Batch{}
 	b.Queue("ROLLBACK TO SAVEPOINT claimed")
-	read := queueRead(b, []*move{m}, "")
+	read := queueRead(b, []*move{m}, nil)
 	if err := send(ctx, tx, b, "look why no balance matched"); err != nil {
 		return nil, err
 	}

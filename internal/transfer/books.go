@@ -11,51 +11,15 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/shopspring/decimal"
 
 	"github.com/rowlock/ledger/internal/retry"
 )
 
-// A balance is what a transaction knows of an account: as it read it, and
-// then as its own steps leave it.
-type balance struct {
-	id                            uuid.UUID
-	currency                      string
-	amount, held                  decimal.Decimal
-	min, max                      *decimal.Decimal // nil: no limit
-	status                        string
-	debitsBlocked, creditsBlocked bool
-	version                       int64
-	lastEntryAt                   time.Time
-
-	entries  int64           // how many this transaction adds
-	heldThen decimal.Decimal // as it was read
-}
-
-// available is what the account can pay.
-func (b *balance) available() decimal.Decimal { return b.amount.Sub(b.held).Sub(*b.min) }
-
-// add makes one entry and returns its place in the statement.
-func (b *balance) add(amount decimal.Decimal) (version int64) {
-	b.amount = b.amount.Add(amount)
-	b.version++
-	b.entries++
-	return b.version
-}
-
-// reserve changes what holds keep; below zero, amount is released.
-func (b *balance) reserve(amount decimal.Decimal) {
-	if !amount.IsZero() {
-		b.held = b.held.Add(amount)
-	}
-}
-
-func (b *balance) changed() bool { return b.entries > 0 || !b.held.Equal(b.heldThen) }
-
 // books are what a transaction knows of the ledger: what some moves need, as
 // it read it, and then as they leave it.
 type books struct {
+	locking    *Locking // how it locks what it reads; nil: not at all
 	accounts   map[uuid.UUID]*balance
 	holds      map[uuid.UUID]*Hold
 	references map[reference]uuid.UUID       // to the transfers that have them
@@ -95,40 +59,25 @@ func inOrder(ids []uuid.UUID) []uuid.UUID {
 // compareIDs is PostgreSQL's order of uuid: the order of the bytes.
 func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
 
-// selectBalancesSQL reads accounts. A mode may add a lock; the order of the
-// rows is then the order of the locks. Most accounts hold nothing, and NULL
-// costs less to read than a zero.
-const selectBalancesSQL = `
-	SELECT id, currency, balance, NULLIF(held, 0), min_balance, max_balance, status, debits_blocked, credits_blocked, version, last_entry_at
-	  FROM accounts
-	 WHERE id = ANY($1)
-	 ORDER BY id`
-
 // A statement of its own: it runs when the one before has all its locks.
 const selectClockSQL = `SELECT clock_timestamp()`
 
-// queueRead queues the reading of all that ms need, with the locks that the
-// suffix says: first the holds, then the accounts, in the order of their ids.
+// queueRead queues the reading of all that ms need, with locks unless l is nil:
+// first the holds, then the accounts, in the order of their ids.
 // What depends on the accounts' locks is read by statements behind them. The
 // result is there when the batch has run.
-func queueRead(b *pgx.Batch, ms []*move, lock string) *books {
+func queueRead(b *pgx.Batch, ms []*move, l *Locking) *books {
 	var n needs
 	for _, m := range ms {
 		for _, s := range m.steps {
 			s.need(&n)
 		}
 	}
-	read := &books{accounts: map[uuid.UUID]*balance{}}
+	read := &books{locking: l, accounts: map[uuid.UUID]*balance{}}
 	if len(n.holds) > 0 {
-		read.queueHolds(b, inOrder(n.holds), lock)
+		read.queueHolds(b, inOrder(n.holds))
 	}
-	b.Queue(selectBalancesSQL+lock, uuidArray(accountIDs(ms))).Query(func(rows pgx.Rows) error {
-		all, err := pgx.CollectRows(rows, scanBalance)
-		for _, a := range all {
-			read.accounts[a.id] = a
-		}
-		return err
-	})
+	read.queueBalances(b, accountIDs(ms))
 	if len(n.references) > 0 {
 		read.queueReferences(b, n.references)
 	}
@@ -147,48 +96,6 @@ func queueRead(b *pgx.Batch, ms []*move, lock string) *books {
 		return nil
 	})
 	return read
-}
-
-// scanBalance reads a row by pgtype's own types, which is much cheaper than by
-// the sql.Scanner of ours.
-func scanBalance(row pgx.CollectableRow) (*balance, error) {
-	var id pgtype.UUID
-	var amount, held, least, most pgtype.Numeric
-	a := &balance{}
-	if err := row.Scan(&id, &a.currency, &amount, &held, &least, &most, &a.status, &a.debitsBlocked, &a.creditsBlocked,
-		&a.version, &a.lastEntryAt); err != nil {
-		return nil, err
-	}
-	a.id = id.Bytes
-	var errs [4]error
-	a.amount, errs[0] = toDecimal(amount)
-	if held.Valid {
-		a.held, errs[1] = toDecimal(held)
-		a.heldThen = a.held
-	}
-	a.min, errs[2] = toLimit(least)
-	a.max, errs[3] = toLimit(most)
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, fmt.Errorf("account %s: %w", a.id, err)
-	}
-	return a, nil
-}
-
-func toLimit(n pgtype.Numeric) (*decimal.Decimal, error) {
-	if !n.Valid {
-		return nil, nil
-	}
-	d, err := toDecimal(n)
-	return &d, err
-}
-
-// toDecimal refuses what no amount is: NaN and the infinities, which only a
-// damaged table can hold.
-func toDecimal(n pgtype.Numeric) (decimal.Decimal, error) {
-	if n.NaN || n.InfinityModifier != pgtype.Finite || n.Int == nil {
-		return decimal.Zero, errors.New("NaN or an infinity is no amount")
-	}
-	return decimal.NewFromBigInt(n.Int, n.Exp), nil
 }
 
 // judge judges those of ms that are this attempt's to make, in their order.
@@ -263,7 +170,7 @@ const updateBalanceSQL = `
 // to be written what it judged, if every account is then still as it was read.
 // The error matches [retry.ErrConflict] otherwise.
 func readThenWrite(ctx context.Context, tx pgx.Tx, b *pgx.Batch, ms []*move) (*pgx.Batch, error) {
-	read := queueRead(b, ms, "")
+	read := queueRead(b, ms, nil)
 	if err := send(ctx, tx, b, "read accounts"); err != nil {
 		return nil, err
 	}
@@ -271,17 +178,23 @@ func readThenWrite(ctx context.Context, tx pgx.Tx, b *pgx.Batch, ms []*move) (*p
 		return nil, err
 	}
 	b = &pgx.Batch{}
-	read.queueChangedHolds(b)
-	read.queueWrite(b, updateBalanceSQL, func(a *balance) []any {
-		return []any{a.id, a.amount, a.held, a.entries, read.at, a.version - a.entries, a.heldThen, a.status, a.debitsBlocked, a.creditsBlocked}
+	read.queueUnchanged(b)
+	return b, nil
+}
+
+// queueUnchanged queues the writing of what was judged, row by row, where every
+// account is still as it was read. Where all of them are held, it is.
+func (b *books) queueUnchanged(batch *pgx.Batch) {
+	b.queueChangedHolds(batch)
+	b.queueWrite(batch, updateBalanceSQL, func(a *balance) []any {
+		return []any{a.id, a.amount, a.held, a.entries, b.at, a.version - a.entries, a.heldThen, a.status, a.debitsBlocked, a.creditsBlocked}
 	}, func(a *balance, _ int64, err error) error {
 		if errors.Is(err, pgx.ErrNoRows) || retry.SQLState(err) == checkViolation {
 			return fmt.Errorf("%w: account %s", retry.ErrConflict, a.id)
 		}
 		return err
 	})
-	read.queueInserts(b)
-	return b, nil
+	b.queueInserts(batch)
 }
 
 // checkViolation is what a balance that was judged without a lock ends in where

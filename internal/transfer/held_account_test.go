@@ -39,6 +39,9 @@ func inOneGroup(t *testing.T, db retry.Beginner, g transfer.Grouping, locking tr
 	atWork, begin := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(atWork) })
 	g.Lanes, g.OnGroup = 1, func(int) { once(); <-begin }
+	if locking.EachRow {
+		db = shardedDB{db}
+	}
 	s := transfer.New(db, transfer.Pessimistic, locking, policy).Grouped(g)
 	first := ask(t, s, ahead)
 	<-atWork
@@ -104,9 +107,12 @@ func (l *ledger) hold(t *testing.T, lock string, ids ...uuid.UUID) (letGo func()
 // The promise of groups: a row that somebody else keeps delays the transfers
 // on it, and nobody else's.
 func TestAHeldAccountHoldsUpOnlyItsOwnTransfers(t *testing.T) {
-	t.Parallel()
+	inModes(t, func(mode way) bool { return mode.grouped }, testAHeldAccount)
+}
+
+func testAHeldAccount(t *testing.T, mode way) {
 	l := newLedger(t)
-	s := grouped.service(l.db, patient)
+	s := mode.service(l.db, patient)
 	var ids []uuid.UUID
 	for range 10 {
 		ids = append(ids, l.open(t, "USD", "1000", "0"))
@@ -154,7 +160,7 @@ func TestAHeldAccountHoldsUpOnlyItsOwnTransfers(t *testing.T) {
 // in its way, and so the row is not busy.
 func TestOnlyWhatIsInTheWayIsBusy(t *testing.T) {
 	t.Parallel()
-	for _, locking := range []transfer.Locking{{NoKeyUpdate: true}, {NoKeyUpdate: true, NoWait: true}} {
+	for _, locking := range []transfer.Locking{{NoKeyUpdate: true}, {NoKeyUpdate: true, NoWait: true}, {NoKeyUpdate: true, EachRow: true}} {
 		t.Run(fmt.Sprintf("%+v", locking), func(t *testing.T) {
 			t.Parallel()
 			l := newLedger(t)

@@ -176,17 +176,22 @@ func wantError(t testing.TB, s *transfer.Service, c transfer.Command, want error
 	}
 }
 
-// A way is a mode, with or without groups.
+// A way is a mode, with or without groups, and on an engine that locks one row
+// at a time or any number.
 type way struct {
 	*transfer.Mode
-	grouped bool
+	grouped, eachRow bool
 }
 
 func (w way) String() string {
+	name := w.Name
 	if w.grouped {
-		return w.Name + " grouped"
+		name += " grouped"
 	}
-	return w.Name
+	if w.eachRow {
+		name += " row by row"
+	}
+	return name
 }
 
 func (w way) service(db retry.Beginner, policy retry.Policy) *transfer.Service {
@@ -194,6 +199,9 @@ func (w way) service(db retry.Beginner, policy retry.Policy) *transfer.Service {
 }
 
 func (w way) locking(db retry.Beginner, locking transfer.Locking, policy retry.Policy) *transfer.Service {
+	if w.eachRow {
+		db, locking.EachRow = shardedDB{db}, true
+	}
 	s := transfer.New(db, w.Mode, locking, policy)
 	if w.grouped {
 		s = s.Grouped(grouping)
@@ -205,13 +213,13 @@ func (w way) locking(db retry.Beginner, locking transfer.Locking, policy retry.P
 var grouping = transfer.Grouping{Size: 128, Lanes: 2, Queue: 1024, LockWait: 50 * time.Millisecond, Waiters: 4}
 
 // grouped is the pessimistic mode as users have it.
-var grouped = way{transfer.Pessimistic, true}
+var grouped = way{Mode: transfer.Pessimistic, grouped: true}
 
-// ways returns all modes, and grouped.
+// ways returns all modes, grouped, and the pessimistic one row by row.
 func ways() []way {
-	all := []way{grouped}
+	all := []way{grouped, {transfer.Pessimistic, true, true}, {transfer.Pessimistic, false, true}}
 	for _, mode := range transfer.Modes() {
-		all = append(all, way{mode, false})
+		all = append(all, way{Mode: mode})
 	}
 	return all
 }

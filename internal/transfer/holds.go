@@ -55,11 +55,16 @@ func (b *books) queueChangedHolds(batch *pgx.Batch) {
 }
 
 // selectHoldsSQL reads holds. A mode may add a lock, as it does with accounts.
-const selectHoldsSQL = `
-	SELECT id, kind, debit_account_id, credit_account_id, amount, captured, currency, status, description, metadata, expires_at, ended_at, created_at
-	  FROM holds
+const selectHoldsSQL = selectHoldColumnsSQL + `
 	 WHERE id = ANY($1)
 	 ORDER BY id`
+
+const selectOneHoldSQL = selectHoldColumnsSQL + `
+	 WHERE id = $1`
+
+const selectHoldColumnsSQL = `
+	SELECT id, kind, debit_account_id, credit_account_id, amount, captured, currency, status, description, metadata, expires_at, ended_at, created_at
+	  FROM holds`
 
 func scanHold(row pgx.CollectableRow) (h Hold, err error) {
 	err = row.Scan(&h.ID, &h.Kind, &h.DebitAccountID, &h.CreditAccountID, &h.Amount, &h.Captured, &h.Currency, &h.Status, &h.Description, &h.Metadata,
@@ -69,15 +74,30 @@ func scanHold(row pgx.CollectableRow) (h Hold, err error) {
 	return h, err
 }
 
-func (b *books) queueHolds(batch *pgx.Batch, ids []uuid.UUID, lock string) {
-	batch.Queue(selectHoldsSQL+lock, uuidArray(ids)).Query(func(rows pgx.Rows) error {
-		holds, err := pgx.CollectRows(rows, scanHold)
-		if err == nil && len(holds) != len(ids) {
-			err = errors.New("a hold that was there is gone")
+func (b *books) queueHolds(batch *pgx.Batch, ids []uuid.UUID) {
+	b.queueHoldsLocked(batch, ids, b.locking.suffix(), errors.New("a hold that was there is gone"))
+}
+
+// queueHoldsLocked queues the reading of holds with a lock, and keeps them. Where
+// one is not to be had, the batch's error is missing.
+func (b *books) queueHoldsLocked(batch *pgx.Batch, ids []uuid.UUID, lock string, missing error) {
+	keep := func(want int) func(pgx.Rows) error {
+		return func(rows pgx.Rows) error {
+			holds, err := pgx.CollectRows(rows, scanHold)
+			if err == nil && len(holds) != want {
+				err = missing
+			}
+			b.keep(holds)
+			return err
 		}
-		b.keep(holds)
-		return err
-	})
+	}
+	if !b.eachRow() {
+		batch.Queue(selectHoldsSQL+lock, uuidArray(ids)).Query(keep(len(ids)))
+		return
+	}
+	for _, id := range ids {
+		batch.Queue(selectOneHoldSQL+lock, id).Query(keep(1))
+	}
 }
 
 func (b *books) keep(holds []Hold) {
@@ -142,15 +162,11 @@ func (b *books) expire(ctx context.Context, tx pgx.Tx, accountIDs []uuid.UUID) (
 		return 0, fmt.Errorf("%w: an account has changed since it was read", retry.ErrConflict)
 	}
 	if len(ids) > 0 {
-		rows, _ := tx.Query(ctx, selectHoldsSQL+" FOR UPDATE SKIP LOCKED", uuidArray(ids))
-		holds, err := pgx.CollectRows(rows, scanHold)
-		if err != nil {
-			return 0, fmt.Errorf("lock expired holds: %w", err)
+		lock := &pgx.Batch{}
+		b.queueHoldsLocked(lock, ids, " FOR UPDATE SKIP LOCKED", fmt.Errorf("%w: an expired hold is being ended", retry.ErrConflict))
+		if err := send(ctx, tx, lock, "lock expired holds"); err != nil {
+			return 0, err
 		}
-		if len(holds) < len(ids) {
-			return 0, fmt.Errorf("%w: an expired hold is being ended", retry.ErrConflict)
-		}
-		b.keep(holds)
 	}
 	released := 0
 	for _, h := range b.holds {

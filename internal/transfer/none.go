@@ -19,7 +19,7 @@ var None = &Mode{
 	TxOptions:  pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
 	LosesMoney: true,
 	move: func(ctx context.Context, tx pgx.Tx, b *pgx.Batch, _ Locking, ms []*move) (*pgx.Batch, error) {
-		read := queueRead(b, ms, "")
+		read := queueRead(b, ms, nil)
 		if err := send(ctx, tx, b, "read accounts"); err != nil {
 			return nil, err
 		}

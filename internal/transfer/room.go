@@ -130,11 +130,10 @@ func (g *groups) release(l lock, err error) {
 // lock.
 var errWaited = errors.New("waited")
 
-const selectAccountIDsSQL = `
+const selectAccountIDSQL = `
 	SELECT id
 	  FROM accounts
-	 WHERE id = ANY($1)
-	 ORDER BY id`
+	 WHERE id = $1`
 
 // waitFor returns nil when nobody else holds l, and [retry.ErrLockUnavailable]
 // when somebody did for as long as the wait.
@@ -148,12 +147,18 @@ func (s *Service) waitFor(l lock, wait time.Duration) error {
 		if key, ok := l.(idempotency.Key); ok {
 			return idempotency.Await(ctx, tx, key)
 		}
-		_, err := tx.Exec(ctx, selectAccountIDsSQL+s.locking.strength(), uuidArray([]uuid.UUID{l.(uuid.UUID)}))
+		_, err := tx.Exec(ctx, selectAccountIDSQL+s.locking.strength(), l)
 		return err
 	})
 }
 
 const waitSlack = time.Second
+
+const selectAccountIDsSQL = `
+	SELECT id
+	  FROM accounts
+	 WHERE id = ANY($1)
+	 ORDER BY id`
 
 // findBusy returns the accounts of ms that somebody else holds, and waits for
 // none of them. One that is not there at all is not busy.
@@ -167,9 +172,16 @@ func (s *Service) findBusy(ctx context.Context, ms []*move) (map[uuid.UUID]bool,
 				return err
 			}
 		}
-		b, ids := &pgx.Batch{}, uuidArray(accountIDs(ms))
-		b.Queue(selectAccountIDsSQL, ids).Query(each(func() { busy[id] = true }))
-		b.Queue(selectAccountIDsSQL+s.locking.strength()+" SKIP LOCKED", ids).Query(each(func() { delete(busy, id) }))
+		b, ids := &pgx.Batch{}, accountIDs(ms)
+		b.Queue(selectAccountIDsSQL, uuidArray(ids)).Query(each(func() { busy[id] = true }))
+		free := s.locking.strength() + " SKIP LOCKED"
+		if !s.locking.EachRow {
+			b.Queue(selectAccountIDsSQL+free, uuidArray(ids)).Query(each(func() { delete(busy, id) }))
+		} else {
+			for _, one := range ids {
+				b.Queue(selectAccountIDSQL+free, one).Query(each(func() { delete(busy, id) }))
+			}
+		}
 		return tx.SendBatch(ctx, b).Close()
 	})
 	return busy, err

@@ -127,9 +127,13 @@ func (s *Service) attempt(ctx context.Context, tx pgx.Tx, locking Locking, ms []
 		m.reset()
 	}
 	b := &pgx.Batch{}
-	idempotency.QueueClaims(b, claims(ms))
+	if locking.EachRow {
+		idempotency.QueueClaimsApart(b, claims(ms))
+	} else {
+		idempotency.QueueClaims(b, claims(ms))
+	}
 	if again && slices.ContainsFunc(ms, hasNoKey) {
-		if err := findMade(ctx, tx, b, ms); err != nil {
+		if err := findMade(ctx, tx, b, locking, ms); err != nil {
 			return err
 		}
 		b, ms = &pgx.Batch{}, slices.DeleteFunc(slices.Clone(ms), (*move).made)
@@ -249,8 +253,8 @@ func (m *move) complete() error {
 // accounts, which waits until that commit has ended: only then does the absence
 // of a transfer mean that it was not made. It locks what all moves need, since
 // those that follow must not go back in the order.
-func findMade(ctx context.Context, tx pgx.Tx, b *pgx.Batch, ms []*move) error {
-	queueRead(b, ms, Locking{}.suffix())
+func findMade(ctx context.Context, tx pgx.Tx, b *pgx.Batch, l Locking, ms []*move) error {
+	queueRead(b, ms, &Locking{EachRow: l.EachRow})
 	for _, m := range ms {
 		if hasNoKey(m) {
 			m.queueFind(b, m.id)

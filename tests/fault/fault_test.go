@@ -33,7 +33,11 @@ func TestFaults(t *testing.T) {
 	for _, fault := range []struct {
 		name string
 		run  func(t *testing.T)
-	}{} {
+	}{
+		{"the service is killed", killService},
+		{"PostgreSQL is killed", killPostgres},
+		{"generated requests", generatedRequests},
+	} {
 		t.Run(fault.name, fault.run)
 	}
 	table := seen.markdown()

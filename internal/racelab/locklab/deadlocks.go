@@ -43,6 +43,25 @@ func deadlocks() []Scenario {
 			run("B", "COMMIT"),
 		},
 	}, {
+		Name:  "ordered-locks-row-by-row",
+		Claim: "Rows that are locked one by one in the order of their ids, with a statement for each, are all held to the end, and there is no deadlock.",
+		Modes: []string{"pessimistic"}, // --account-lock row
+		Setup: accounts,
+		Steps: []Step{
+			run("A", "BEGIN"),
+			returns("A", lockOne, "500"),
+			run("B", "BEGIN"),
+			blocks("B", lockOne),
+			returns("A", lockTwo, "300"),
+			run("A", "UPDATE accounts SET balance = balance - 100 WHERE id = 1"),
+			run("A", "UPDATE accounts SET balance = balance + 100 WHERE id = 2"),
+			run("A", "COMMIT"),
+			resumes("B", "400"),
+			returns("B", lockTwo, "400"),
+			fails("C", lockOne+" NOWAIT", "55P03"),
+			run("B", "COMMIT"),
+		},
+	}, {
 		Name:  "deadlock-across-tables",
 		Claim: "The order of rows is not enough: two tables that are locked in different orders deadlock, too.",
 		Setup: accounts + `
